@@ -83,12 +83,18 @@ func (w *world) with(t *testing.T) *world {
 // connect returns a client for a context of the federation's kubeconfig.
 func (w *world) connect(name string) client.WithWatch {
 	w.Helper()
+	return newClient(w.T, w.config(name))
+}
+
+// config returns the configuration of a context.
+func (w *world) config(name string) *rest.Config {
+	w.Helper()
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: local.KubeconfigFile(w.dir)}, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
 	if err != nil {
 		w.Fatal(err)
 	}
-	return newClient(w.T, config)
+	return config
 }
 
 func newClient(t *testing.T, config *rest.Config) client.WithWatch {

@@ -72,8 +72,9 @@ type many struct {
 	watches   []*podWatch
 }
 
-// Workloads of all kinds, different in each cluster, are adopted, updated once and released. On the way an engine is killed, a member paused and a
-// cell emptied. Nothing is restarted before the update, and released objects are as before, but for the update.
+// Workloads of all kinds, different in each cluster, are adopted, updated once and released. On the way the command and an engine are killed, a member is
+// paused and a cell emptied. Nothing is restarted before the update, and released objects are as before, but for the update. Workloads that a member would
+// change, or does not let be changed, are left alone.
 func testMany(w *world) {
 	m := &many{world: w}
 	w.Logf("%d workloads, seed %d", *workloadCount, *seed)
@@ -86,8 +87,20 @@ func testMany(w *world) {
 	}
 
 	flags := []string{"-n", manyNamespace, "--resource", "clonesets.apps.kruise.io,widgets.example.com"}
+	m.killedApply(flags)
 	m.disturbedApply(flags)
-	output := m.run(append([]string{"adopt", "apply"}, flags...)...)
+	output, code := m.try(append([]string{"adopt", "apply"}, flags...)...)
+	if code != 2 {
+		m.Errorf("adopt apply ends with exit code %d", code)
+	}
+	for name, why := range stubborn {
+		if line := fmt.Sprintf("Deployment %s/%s: not adopted: %s", manyNamespace, name, why); !strings.Contains(output, line) {
+			m.Errorf("adopt apply does not say %q", line)
+		}
+		if err := m.federation.Get(m.Context(), client.ObjectKey{Namespace: manyNamespace, Name: name}, &appsv1.Deployment{}); !apierrors.IsNotFound(err) {
+			m.Errorf("there is a template of %s: %v", name, err)
+		}
+	}
 	if adopted := strings.Count(output, "adopted\n") + strings.Count(output, "managed already\n"); adopted < *workloadCount {
 		m.Errorf("adopt apply has adopted %d of %d workloads:\n%s", adopted, *workloadCount, output)
 	}
@@ -265,7 +278,63 @@ func (m *many) create() {
 			}
 		}
 	}
+	for name := range stubborn {
+		meta := metav1.ObjectMeta{Namespace: manyNamespace, Name: name, Labels: map[string]string{"app": name}}
+		obj := newWorkload(m.T, manyKinds[0], meta, podTemplate(name, 0, rand.New(rand.NewPCG(0, 0))), 1)
+		if err := m.members["member1"].Create(m.Context(), obj, client.FieldOwner("kubectl-create")); err != nil {
+			m.Fatal(err)
+		}
+	}
 	m.untilRolledOut()
+	m.rejectAdoption()
+}
+
+// stubborn are Deployments of member1 that cannot be adopted, by what the command says of them.
+var stubborn = map[string]string{
+	"changed": "cluster member1 would change: spec.template.",
+	"refused": "it cannot be rehearsed in cluster member1: deployments.apps \"refused\" is forbidden: ",
+}
+
+// rejectAdoption has member1 give a Deployment another pod template with any update, and refuse any update of another one.
+func (m *many) rejectAdoption() {
+	m.Helper()
+	meta := metav1.ObjectMeta{Name: "change"}
+	for _, obj := range []client.Object{
+		&admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			FailurePolicy: ptr.To(admissionregistrationv1.Fail), ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{ResourceNames: []string{"changed"}, RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+			}}}},
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: `Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{priorityClassName: "system-node-critical"}}}}`},
+			}},
+		}},
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: meta.Name}},
+	} {
+		if err := m.members["member1"].Create(m.Context(), obj); err != nil {
+			m.Fatal(err)
+		}
+	}
+	rehearse := func(ctx context.Context, name string) (*appsv1.Deployment, error) {
+		d := &appsv1.Deployment{}
+		if err := m.members["member1"].Get(ctx, client.ObjectKey{Namespace: manyNamespace, Name: name}, d); err != nil {
+			return nil, err
+		}
+		return d, m.members["member1"].Update(ctx, d, client.DryRunAll)
+	}
+	testenv.Eventually(m.T, "member1 changes a Deployment", func(ctx context.Context) (bool, error) {
+		d, err := rehearse(ctx, "changed")
+		return err == nil && d.Spec.Template.Spec.PriorityClassName != "", err
+	})
+	testenv.Refuse(m.T, m.config("member1"), testenv.Refusal{
+		Operation: admissionregistrationv1.Update, Group: "apps", Resource: "deployments", Name: "refused", Words: "it stays as it is",
+		Probe: func(ctx context.Context) error {
+			_, err := rehearse(ctx, "refused")
+			return err
+		},
+	})
 }
 
 // untilRolledOut waits until all controllers in members are done.
@@ -443,6 +512,27 @@ func (m *many) update() (changed map[string]bool) {
 	})
 	m.untilRolledOut()
 	return changed
+}
+
+// killedApply kills the command in the middle of adopting workloads.
+func (m *many) killedApply(flags []string) {
+	m.Helper()
+	cmd := m.command(m.Context(), append([]string{"adopt", "apply", "--parallel", "2"}, flags...)...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		m.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		m.Fatal(err)
+	}
+	first := ""
+	for lines := bufio.NewScanner(stdout); !strings.HasSuffix(first, ": adopted") && lines.Scan(); {
+		first = lines.Text()
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		m.Fatalf("the command ended with %q: %v", first, err)
+	}
+	_ = cmd.Wait() // it was killed
 }
 
 // disturbedApply adopts a third of the workloads, and then kills an engine, pauses a member and empties a cell. The command may fail.
