@@ -50,6 +50,39 @@ func (p place) testRollouts() {
 	if copies := p.run("kubectl", "--context", "member1", "-n", "demo", "get", "replicasets,controllerrevisions", "-l", revisions, "-o", "name"); copies != "" {
 		p.Errorf("member1 has revisions of the federation: %s", copies)
 	}
+	p.testRolloutCommands()
+}
+
+// testRolloutCommands stops an update with cellplane rollout, looks at it, lets it go on, and undoes it.
+func (p place) testRolloutCommands() {
+	p.Helper()
+	const web = "deploy/web"
+	rollout := func(code int, want, command, workload string, flags ...string) {
+		p.Helper()
+		args := slices.Concat([]string{"rollout", command, workload, "-n", "demo"}, flags)
+		cmd := p.command(p.Context(), args...)
+		output, err := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(output), want) {
+			p.Errorf("cellplane %s ends with exit code %d (%v) and prints %q, want %d and %q", strings.Join(args, " "), got, err, output, code, want)
+		}
+	}
+	rollout(0, "Deployment demo/web: paused", "pause", web)
+	rollout(0, "Deployment demo/web: is already paused", "pause", web)
+	p.run("kubectl", "-n", "demo", "set", "image", "deployment/web", "*=nginx:4")
+	rollout(2, "0 of 2 updated", "status", web, "--watch=false")
+	rollout(2, `"done": false`, "status", web, "-o", "json")
+	rollout(1, "Deployment demo/web has not finished after 1s: member1 ", "status", web, "--timeout", "1s")
+	rollout(1, "no stage waits for approval", "approve", web)
+	rollout(1, "the update has not failed", "approve", web, "--despite-failure")
+	rollout(1, "cannot rollback a paused deployment", "undo", web)
+	rollout(0, "Deployment demo/web: resumed", "resume", web)
+	rollout(0, "Deployment demo/web: is not paused", "resume", web)
+	rollout(0, "member1: 2 of 2 updated, 2 available: done\n", "status", web, "--timeout", "2m")
+	rollout(0, `"done": true`, "status", web, "-o", "json")
+	rollout(0, "REVISION", "history", web)
+	rollout(0, "rolled back", "undo", web)
+	rollout(1, "only Deployments can be paused, not a StatefulSet", "pause", "sts/db")
+	rollout(1, "not found", "status", "deploy/nothing")
 }
 
 // untilHistory waits until kubectl rollout history shows these revisions.
