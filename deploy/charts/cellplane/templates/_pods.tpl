@@ -54,6 +54,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- define "cellplane.container" -}}
 image: {{ include "cellplane.image" . }}
 imagePullPolicy: {{ .root.Values.images.pullPolicy }}
+terminationMessagePolicy: FallbackToLogsOnError
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
