@@ -1,15 +1,12 @@
 package protection
 
 import (
-	"errors"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // binds reports whether a request assigns a pod to a node. API servers copy the labels of a Binding to the pod, over those that it has.
@@ -54,8 +51,5 @@ func (g *Guard) guardBinding(c *change) (*object, error) {
 	if err := g.guardSelection(c, before, &after, concerned.selecting); err != nil {
 		return nil, err
 	}
-	if err := c.pin(before); err != nil && !errors.Is(err, objbytes.ErrHasVersion) {
-		return nil, err
-	}
-	return before, nil
+	return before, g.pinRehearsed(c, &pod, before)
 }

@@ -176,7 +176,7 @@ func (g *Guard) check(c *change) (*object, error) {
 		if err != nil {
 			return nil, err
 		}
-		return checked, g.pinDeletion(c, checked)
+		return checked, g.pinRehearsed(c, c.info, checked)
 	case binds(c.info):
 		return g.guardBinding(c)
 	case finalizes(c.info):

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/cellplane/cellplane/internal/gateway/inner"
 	"github.com/cellplane/cellplane/internal/objbytes"
@@ -90,10 +91,10 @@ func queryOptions(query map[string][]string) (*metav1.DeleteOptions, error) {
 	return options, nil
 }
 
-// pinDeletion pins a deletion or an eviction. If it names a version itself, a dry run shows whether that is the version that was checked;
-// a comparison would not, because clients have versions that only handlers behind the guard can translate. The error can be written as
-// it is.
-func (g *Guard) pinDeletion(c *change, checked *object) error {
+// pinRehearsed pins a deletion, an eviction or a Binding of the object of info. If it names a version itself, a dry run shows whether that is the
+// version that was checked; a comparison would not, because clients have versions that only handlers behind the guard can translate. The error
+// can be written as it is.
+func (g *Guard) pinRehearsed(c *change, info *request.RequestInfo, checked *object) error {
 	err := c.pin(checked)
 	if !errors.Is(err, objbytes.ErrHasVersion) {
 		return err
@@ -106,17 +107,17 @@ func (g *Guard) pinDeletion(c *change, checked *object) error {
 		return err
 	}
 	// It had the version that the client names during the dry run, and the version that was checked before and after.
-	now, err := g.read(c.Context(), c.info)
+	now, err := g.read(c.Context(), info)
 	if err != nil {
 		return err
 	}
 	if now == nil || !now.is(checked) {
-		return apierrors.NewConflict(groupResource(c.info), c.info.Name, errModified)
+		return apierrors.NewConflict(groupResource(info), info.Name, errModified)
 	}
 	return c.pinTo(objbytes.Pin{UID: checked.Metadata.UID, ResourceVersion: checked.Metadata.ResourceVersion, Replace: true})
 }
 
-// rehearsal returns a deletion or eviction as a dry run.
+// rehearsal returns a deletion, eviction or Binding as a dry run.
 func (c *change) rehearsal() (*http.Request, error) {
 	rehearsal := c.send().Clone(c.Context())
 	query := rehearsal.URL.Query()
@@ -124,7 +125,7 @@ func (c *change) rehearsal() (*http.Request, error) {
 	rehearsal.URL.RawQuery = query.Encode()
 	rehearsal.Header.Set("Accept", runtime.ContentTypeJSON)
 	rehearsal.Header.Del("Accept-Encoding")
-	if evicts(c.info) || len(c.body) == 0 {
+	if c.info.Verb == "create" || len(c.body) == 0 {
 		return rehearsal, nil
 	}
 	options, err := objbytes.DeleteOptions(mediaType(c.Header), c.body) // API servers ignore the query of a deletion with a body

@@ -64,6 +64,9 @@ func (s *server) Get(ctx context.Context, info *request.RequestInfo) ([]byte, er
 		return stale, nil
 	}
 	path := strings.TrimSuffix(info.Path, "/"+info.Subresource)
+	if info.Resource == "pods" { // those of Bindings are not in the path
+		path = "/api/v1/namespaces/" + info.Namespace + "/pods/" + info.Name
+	}
 	return s.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 }
 
