@@ -86,6 +86,21 @@ func (w *world) setSecret(secret *corev1.Secret) {
 	w.secrets[types.NamespacedName{Namespace: secret.Namespace, Name: secret.Name}] = secret
 }
 
+// changeSecret sets a Secret and waits until it is used: a bulk that is sent before has the former credentials.
+func (w *world) changeSecret(secret *corev1.Secret) {
+	w.t.Helper()
+	w.setSecret(secret)
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.reads
+	}
+	before := count()
+	eventually(w.t, "the Secret is used", func(context.Context) (bool, error) {
+		return count() >= before+2, nil // when it is read once more, what was read first is used
+	})
+}
+
 func (w *world) secret(_ context.Context, name types.NamespacedName) (*corev1.Secret, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -434,7 +449,7 @@ func TestCredentials(t *testing.T) {
 			s.Annotations = map[string]string{names.SearchAddressesAnnotation: "https://a:9200, https://b:9200"}
 		}, "may not be used for http://127.0.0.1"},
 	} {
-		w.setSecret(secretOf(fmt.Sprint("bad", i), test.change))
+		w.changeSecret(secretOf(fmt.Sprint("bad", i), test.change))
 		w.apply("m1", service("shop", "c", 4+i))
 		failing(test.want)
 	}
