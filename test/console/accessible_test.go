@@ -17,6 +17,7 @@ func (f *federation) testAccessible(t *testing.T, browser context.Context) {
 		t.Fatal(err)
 	}
 	f.run(t, "kubectl", "apply", "-f", "testdata/shop.yaml")
+	f.run(t, "kubectl", "apply", "-f", "testdata/event.yaml")
 	p := open(t, browser, "about:blank")
 	// axe makes elements from strings to measure contrast, which the policy of the page forbids.
 	if _, err := chromedp.Call(p.ctx, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true}); err != nil {
@@ -40,7 +41,7 @@ func (f *federation) testAccessible(t *testing.T, browser context.Context) {
 	evaluate[bool](p, string(axe)+"; true")
 	check("sign-in")
 	p.do(chromedp.Navigate("about:blank"), chromedp.Navigate(f.link(t))) // an address that differs in its fragment only is not loaded anew
-	p.shows("cell-a", "member1")
+	p.shows("cell-a", "member1", "Examined")
 	evaluate[bool](p, string(axe)+"; true")
 	check("overview")
 	for _, visit := range []struct{ hash, shows string }{
