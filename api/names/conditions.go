@@ -106,6 +106,8 @@ const (
 	CellFailoverBlocked = "FailoverBlocked"
 	// CellBackedUp reports whether the backup is up to date.
 	CellBackedUp = "BackedUp"
+	// CellStoreSpace reports whether the etcd of the cell has space left.
+	CellStoreSpace = "StoreSpace"
 	// ReasonNoBackupCell is the reason of CellBackedUp while there is no other cell.
 	ReasonNoBackupCell = "NoBackupCell"
 )

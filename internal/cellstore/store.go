@@ -37,6 +37,7 @@ type Store struct {
 	// Cell is the name of the cell.
 	Cell   string
 	client *clientv3.Client
+	config clientv3.Config
 	prefix string
 	keys   *atrest.Keys // nil if nothing is encrypted
 	// unprotected lets encrypted objects be copied to stores that do not encrypt them.
@@ -49,7 +50,7 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 	if err != nil {
 		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)
 	}
-	client, err := clientv3.New(clientv3.Config{
+	settings := clientv3.Config{
 		Endpoints:            cell.Spec.Etcd.Endpoints,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepAlive,
@@ -57,7 +58,8 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 		MaxCallRecvMsgSize:   largestMessage,
 		TLS:                  config,
 		Logger:               zap.NewNop(), // errors are returned to the caller
-	})
+	}
+	client, err := clientv3.New(settings)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to reach the store of cell %s: %w", cell.Name, err)
 	}
@@ -65,7 +67,7 @@ func Open(cell *cellplanev1alpha1.Cell, credentials *corev1.Secret) (*Store, err
 	if prefix == "" {
 		prefix = "/registry"
 	}
-	return &Store{Cell: cell.Name, client: client, prefix: strings.TrimSuffix(prefix, "/") + "/"}, nil
+	return &Store{Cell: cell.Name, client: client, config: settings, prefix: strings.TrimSuffix(prefix, "/") + "/"}, nil
 }
 
 // Close ends the connection.
@@ -79,6 +81,23 @@ func (s *Store) Closed() bool { return s.client.Ctx().Err() != nil }
 
 // Client returns the etcd client, for watches and snapshots. Requests go through the Store, which sets timeouts.
 func (s *Store) Client() *clientv3.Client { return s.client }
+
+// MoveLeader makes another member the leader of the etcd. The endpoint is that of the present leader: only it can do so.
+func (s *Store) MoveLeader(ctx context.Context, endpoint string, to uint64) error {
+	config := s.config
+	config.Endpoints = []string{endpoint}
+	leader, err := clientv3.New(config)
+	if err != nil {
+		return fmt.Errorf("preparing to reach the leader of the etcd of cell %s: %w", s.Cell, err)
+	}
+	defer func() { _ = leader.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	if _, err := leader.MoveLeader(ctx, to); err != nil {
+		return fmt.Errorf("moving the leader of the etcd of cell %s: %w", s.Cell, err)
+	}
+	return nil
+}
 
 // Prefix is the prefix of all keys of the cell's API server. It ends in a slash.
 func (s *Store) Prefix() string { return s.prefix }

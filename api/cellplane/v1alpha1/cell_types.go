@@ -163,7 +163,7 @@ type CellStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions are Ready, Fenced and BackedUp.
+	// Conditions are Ready, Fenced, BackedUp and StoreSpace.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

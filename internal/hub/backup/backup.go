@@ -22,6 +22,8 @@ type Controller struct {
 	Term cellstore.Term
 	// Open returns the connection to the store of a cell. The controller does not close it.
 	Open func(ctx context.Context, cell string) (*cellstore.Store, error)
+	// Fullness, if not nil, returns why a cell has no room for copies; empty if it has. What a failed cell has left is copied nevertheless.
+	Fullness func(cell string) string
 
 	once      sync.Once
 	changed   chan struct{}
@@ -197,7 +199,7 @@ func (c *Controller) backUp(ctx context.Context, topology *slots.Map, cell slots
 		return err
 	}
 	s := c.newSource(topology.Epoch(), placementsOf(topology, cell), store, targets)
-	s.began = func() { c.begun(name) }
+	s.began, s.fullness = func() { c.begun(name) }, c.Fullness
 	c.mu.Lock()
 	c.sources[name] = s
 	c.mu.Unlock()
@@ -287,6 +289,8 @@ type State struct {
 	Complete bool
 	// Alone means that there is no other cell that could keep a backup.
 	Alone bool
+	// Failed means that the cell has failed, so that nothing is backed up.
+	Failed bool
 	// Revision of the cell's store up to which every write is copied.
 	Revision int64
 	// Proven is the last moment for which every backup cell has proved that it had everything that the cell had;
@@ -294,8 +298,8 @@ type State struct {
 	Proven time.Time
 	// Replaced means that the store of the cell does not have what its backup has, which is kept.
 	Replaced bool
-	// Problem says why keys for encryption at rest prevent a backup; empty if they do not.
-	Problem string
+	// Problem is why nothing is copied although both cells answer.
+	Problem problem
 	// ProblemIn is the backup cell that nothing is copied to for that reason, the first if there are several; empty if it is all of them.
 	ProblemIn string
 	// Unread is since when the cell cannot be read; zero if it can.
@@ -326,7 +330,7 @@ func (c *Controller) States() map[string]State {
 		}
 		proven := begun
 		for target, pair := range targets {
-			if pair.problem != "" && (state.ProblemIn == "" || target < state.ProblemIn) {
+			if pair.problem != (problem{}) && (state.ProblemIn == "" || target < state.ProblemIn) {
 				state.Problem, state.ProblemIn = pair.problem, target
 			}
 			if !pair.silent.IsZero() {
@@ -360,6 +364,22 @@ func (c *Controller) States() map[string]State {
 	return all
 }
 
+// statesAndFailed returns the states of all backups, and of the cells that have failed.
+func (c *Controller) statesAndFailed() map[string]State {
+	all := c.States()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.topology == nil {
+		return all
+	}
+	for i := range c.topology.Cells() {
+		if cell := c.topology.Cell(slots.Index(i)); cell.State == slots.Failed {
+			all[cell.Name] = State{Failed: true}
+		}
+	}
+	return all
+}
+
 // earlier returns the earlier of two times. The zero time does not count.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
@@ -374,14 +394,13 @@ type failure struct {
 	cell  string // the one that could not be reached
 	// replaced is set if the store of the cell is not the one that was backed up.
 	replaced bool
-	// problem is that of keys.
-	problem string
+	problem  problem
 }
 
 // addFailure adds why the source has not begun.
 func (s *State) addFailure(f failure) {
 	s.Replaced, s.Problem, s.ProblemIn = f.replaced, f.problem, ""
-	if f.replaced || f.problem != "" {
+	if f.replaced || f.problem != (problem{}) {
 		return
 	}
 	if f.cell == "" {

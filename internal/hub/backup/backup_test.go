@@ -91,6 +91,7 @@ func TestBackupCells(t *testing.T) {
 	t.Run("late requests", func(t *testing.T) { testLate(t, stores["cell-b"], term) })
 	t.Run("a store that was replaced", func(t *testing.T) { testReplaced(t, stores, term) })
 	t.Run("the tail of a cell", func(t *testing.T) { testTail(t, stores, term) })
+	t.Run("no room", func(t *testing.T) { testNoRoom(t, stores, term) })
 }
 
 // TestStopWaits checks that a failed cell is not promoted while its former source still runs.
@@ -163,6 +164,78 @@ func testLate(t *testing.T, target *cellstore.Store, term cellstore.Term) {
 	p.guard = 0 // the stop has taken it
 	if _, err := p.write(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// testNoRoom has a backup cell that is full. It gets no copies, and deletions nevertheless, and what has waited when there is room again. A comparison
+// fails if it lacks copies. What a failed cell has left is copied.
+func testNoRoom(t *testing.T, stores map[string]*cellstore.Store, term cellstore.Term) {
+	ctx, store, target := t.Context(), stores["cell-a"], stores["cell-b"]
+	full := true
+	s := &source{store: store, places: &placements{}, term: term, targets: map[slots.Index]*cellstore.Store{1: target}, fullness: func(string) string {
+		if full {
+			return "its etcd is full"
+		}
+		return ""
+	}}
+	for slot := range s.places {
+		s.places[slot] = 1
+	}
+	if err := s.identify(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p := s.newPairs(func(slots.Index) int64 { return 1 })[1]
+	has := func(name string) bool {
+		t.Helper()
+		kv, _, err := target.Get(ctx, Prefix("cell-a")+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kv.ModRevision != 0
+	}
+	const old, added = "configmaps/default/no-room-old", "configmaps/default/no-room-new"
+	if _, err := target.Txn(ctx, term, nil, cellstore.Put(Prefix("cell-a")+old, []byte("{}"))); err != nil {
+		t.Fatal(err)
+	}
+	object := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"no-room-new"}}`)
+	through, err := store.Txn(ctx, term, nil, cellstore.Put(store.Key(added), object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.add(old, nil)
+	p.add(added, object)
+	p.advance(through)
+	for range 2 { // the deletion is not repeated, and the copy still waits
+		if carried, err := p.write(ctx); carried || !errors.Is(err, errNoRoom) || has(old) || has(added) {
+			t.Errorf("a deletion and a copy: %t, %v", carried, err)
+		}
+		if got := p.state(); got.problem != (problem{reasonNoRoom, "it has no room: its etcd is full"}) || got.pending != 1 || got.written != 0 {
+			t.Errorf("its state is %+v", got)
+		}
+	}
+	compare := func() error {
+		revision, err := store.Revision(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.compare(ctx, map[slots.Index]*pair{1: p}, revision)[1].err
+	}
+	if err := compare(); !errors.Is(err, errNoRoom) {
+		t.Errorf("a comparison: %v", err)
+	}
+	if err := (&Controller{}).newSource(1, s.places, store, s.targets).roomIn("cell-b"); err != nil {
+		t.Errorf("what a failed cell has left: %v", err)
+	}
+	full = false
+	if _, err := p.write(ctx); err != nil || !has(added) || p.state().problem != (problem{}) || p.state().written != through {
+		t.Errorf("when there is room again: %v, %+v", err, p.state())
+	}
+	if err := compare(); err != nil {
+		t.Errorf("a comparison when there is room again: %v", err)
+	}
+	full = true
+	if err := compare(); err != nil {
+		t.Errorf("a comparison with a full cell that has everything: %v", err)
 	}
 }
 

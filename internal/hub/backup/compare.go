@@ -18,7 +18,10 @@ type comparison struct {
 	// kept are the hashes of the copies that have not been found in the source yet.
 	kept map[string]uint64
 	w    writer
-	err  error
+	// full, if not nil, is why copies that the backup cell lacks are not written, and lacking is set if there are any.
+	full    error
+	lacking bool
+	err     error
 }
 
 // compare compares several backup cells in one pass over the source: reading and parsing it is most of the work. An
@@ -30,6 +33,7 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 		c := &comparison{pair: p, w: writer{pair: p}}
 		all[i] = c
 		loading.Go(func() {
+			c.full = s.roomIn(p.target.Cell)
 			if c.err = s.checkKeys(ctx, p.target); c.err == nil {
 				c.err = c.load(ctx)
 			}
@@ -39,6 +43,9 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 		})
 	}
 	loading.Wait()
+	if failed(all) {
+		return all
+	}
 	if err := s.compareWith(ctx, all, revision); err != nil {
 		for _, c := range all {
 			c.err = err
@@ -49,11 +56,24 @@ func (s *source) compare(ctx context.Context, pairs map[slots.Index]*pair, revis
 		if c.err == nil {
 			c.err = c.w.flush(ctx)
 		}
+		if c.err == nil && c.lacking {
+			c.err = c.full
+		}
 		if c.err == nil {
 			c.err = c.pair.setScope(ctx, s.scope(i), revision)
 		}
 	}
 	return all
+}
+
+// failed reports whether no comparison is left, so that the source need not be read.
+func failed(all map[slots.Index]*comparison) bool {
+	for _, c := range all {
+		if c.err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // compareWith passes each object of the source, as of a revision, to the comparison of its backup cell.
@@ -101,6 +121,10 @@ func (c *comparison) compare(ctx context.Context, key string, value []byte) erro
 	sum, found := c.kept[key]
 	delete(c.kept, key)
 	if found && sum == xxhash.Sum64(value) {
+		return nil
+	}
+	if c.full != nil {
+		c.lacking = true
 		return nil
 	}
 	return c.w.put(ctx, key, value)

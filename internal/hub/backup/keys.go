@@ -23,14 +23,6 @@ const (
 	renewInterval = time.Hour
 )
 
-// problemOf returns what is wrong with the keys of a cell, if that is what an error is about.
-func problemOf(err error) string {
-	if errors.Is(err, atrest.ErrKeys) || errors.Is(err, atrest.ErrWeaker) {
-		return err.Error()
-	}
-	return ""
-}
-
 // checkKeys returns an error if a backup cell would not encrypt copies, or if its keys are not those of its API servers: what is written with
 // others could be read by nobody who has the right ones.
 func (s *source) checkKeys(ctx context.Context, target *cellstore.Store) error {

@@ -49,6 +49,8 @@ type pair struct {
 	inUse      func() bool // whether an object may ask for durability; nil means that it may
 	// admits, if not nil, returns an error if the backup cell would not encrypt what the source encrypts.
 	admits func(ctx context.Context) error
+	// room, if not nil, returns an error if the backup cell has no room for copies.
+	room func() error
 
 	mu      sync.Mutex
 	pending map[string]change // by key without prefix
@@ -66,7 +68,7 @@ type pair struct {
 	proven     time.Time // the time of the last proof
 	attempted  time.Time // when the write under way began
 	unanswered time.Time // since when writes have failed
-	problem    string    // of the keys of the backup cell, if that is why
+	problem    problem   // if that is why
 
 	// Only the goroutine that writes uses this.
 	guard int64 // the revision of the guard that writes compare; 0 if it has to be claimed first
@@ -265,6 +267,11 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		return false, fmt.Errorf("%w: %w", errCompareAgain, err)
 	}
 	changes, through := taken.changes, taken.through
+	if p.room != nil && adds(changes) {
+		if full := p.room(); full != nil {
+			return false, p.writeDeletions(ctx, taken, full)
+		}
+	}
 	if len(changes) == 0 && !taken.hurried && !p.provable(through) {
 		p.setWritten(through)
 		return false, nil
@@ -303,6 +310,29 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 	return len(changes) > 0, nil
 }
 
+// writeDeletions writes those changes that a backup cell without room can take. The others stay pending, and the error says why.
+func (p *pair) writeDeletions(ctx context.Context, taken batchOf, full error) error {
+	ended := p.attempt()
+	w := writer{pair: p}
+	var err error
+	for key, c := range taken.changes {
+		if err == nil && c.value == nil {
+			err = w.put(ctx, key, nil)
+		}
+	}
+	if err == nil {
+		err = w.flush(ctx)
+	}
+	if err == nil {
+		taken.changes, err = additions(taken.changes), full
+	}
+	if ctx.Err() == nil {
+		ended(err)
+	}
+	p.restore(taken)
+	return err
+}
+
 // setWritten records that the backup cell has everything up to a revision.
 func (p *pair) setWritten(revision int64) {
 	p.mu.Lock()
@@ -319,7 +349,7 @@ type pairState struct {
 	oldest  time.Time // of what is pending
 	proven  time.Time // of the last proof
 	silent  time.Time // since when the backup cell does not answer
-	problem string    // why it is not written to, if that is due to its keys
+	problem problem   // why it is not written to although it answers
 }
 
 func (p *pair) state() pairState {

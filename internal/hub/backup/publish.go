@@ -34,6 +34,8 @@ const (
 	reasonBehind    = "Behind"
 	reasonReplaced  = "StoreReplaced"
 	reasonKeys      = "EncryptionKeys"
+	reasonNoRoom    = "BackupCellFull"
+	reasonFailed    = "CellFailed"
 	// reasonSourceUnreadable and reasonBackupUnreadable are those of the status Unknown.
 	reasonSourceUnreadable = "CellUnreadable"
 	reasonBackupUnreadable = "BackupCellUnreadable"
@@ -50,7 +52,7 @@ func (c *Controller) Publish(ctx context.Context, hub client.Client) error {
 			return nil
 		case <-ticker.C:
 		}
-		for name, state := range c.States() {
+		for name, state := range c.statesAndFailed() {
 			now := time.Now()
 			wrote, err := publish(ctx, hub, name, state, now, now.Sub(written[name]) >= refreshInterval)
 			if err != nil {
@@ -93,10 +95,14 @@ func publish(ctx context.Context, hub client.Client, name string, state State, n
 	return err == nil, client.IgnoreNotFound(err)
 }
 
-// statusOf returns the figures. Until all backup cells have proved something, the former revision and time stay.
+// statusOf returns the figures. Until all backup cells have proved something, the former revision and time stay; of a cell that has failed, all
+// figures do.
 func statusOf(state State, before *cellplanev1alpha1.CellBackup) cellplanev1alpha1.CellBackup {
+	status := ptr.Deref(before, cellplanev1alpha1.CellBackup{})
+	if state.Failed {
+		return status
+	}
 	if !state.Complete || state.Proven.IsZero() {
-		status := ptr.Deref(before, cellplanev1alpha1.CellBackup{})
 		status.PendingKeys = int64(state.Pending)
 		return status
 	}
@@ -110,13 +116,16 @@ func sinceText(since time.Time) string { return since.UTC().Format(time.RFC3339)
 func conditionOf(state State, now time.Time) metav1.Condition {
 	condition := metav1.Condition{Type: names.CellBackedUp, Status: metav1.ConditionFalse}
 	switch {
+	case state.Failed:
+		condition.Reason = reasonFailed
+		condition.Message = "The cell has failed, and others hold its share; its backup begins again when it joins again."
 	case state.Replaced:
 		condition.Reason = reasonReplaced
 		condition.Message = "The store of the cell is empty, or older than its backup, which is kept as it is; fail the cell over to restore what it had."
-	case state.Problem != "" && state.ProblemIn != "":
-		condition.Reason, condition.Message = reasonKeys, fmt.Sprintf("Nothing is copied to the backup cell %s: %s.", state.ProblemIn, state.Problem)
-	case state.Problem != "":
-		condition.Reason, condition.Message = reasonKeys, "Nothing is copied: "+state.Problem+"."
+	case state.Problem != (problem{}) && state.ProblemIn != "":
+		condition.Reason, condition.Message = state.Problem.reason, fmt.Sprintf("Nothing is copied to the backup cell %s: %s.", state.ProblemIn, state.Problem.text)
+	case state.Problem != (problem{}):
+		condition.Reason, condition.Message = state.Problem.reason, "Nothing is copied: "+state.Problem.text+"."
 	case !state.Unread.IsZero():
 		condition.Status, condition.Reason = metav1.ConditionUnknown, reasonSourceUnreadable
 		condition.Message = fmt.Sprintf("The store of the cell cannot be read since %s; what is written to it is not copied.", sinceText(state.Unread))

@@ -35,7 +35,9 @@ func TestCondition(t *testing.T) {
 		{"there is no backup cell", State{Complete: true, Alone: true}, metav1.ConditionFalse, names.ReasonNoBackupCell},
 		{"the cell cannot be read", with(func(s *State) { s.Unread = now.Add(-time.Second) }), metav1.ConditionUnknown, reasonSourceUnreadable},
 		{"a backup cell does not answer", with(func(s *State) { s.Silent, s.SilentSince = []string{"cell-b"}, now }), metav1.ConditionUnknown, reasonBackupUnreadable},
-		{"a key is missing", State{Problem: "a key is missing", Unread: now}, metav1.ConditionFalse, reasonKeys},
+		{"a key is missing", State{Problem: problem{reasonKeys, "a key is missing"}, Unread: now}, metav1.ConditionFalse, reasonKeys},
+		{"a backup cell is full", State{Problem: problem{reasonNoRoom, "it is full"}, ProblemIn: "cell-b"}, metav1.ConditionFalse, reasonNoRoom},
+		{"the cell has failed", State{Failed: true}, metav1.ConditionFalse, reasonFailed},
 		{"the store has been replaced", State{Replaced: true}, metav1.ConditionFalse, reasonReplaced},
 		{"not watched yet", State{}, metav1.ConditionFalse, reasonComparing},
 		{"never read", State{Unread: now}, metav1.ConditionUnknown, reasonSourceUnreadable},
@@ -60,6 +62,9 @@ func TestCondition(t *testing.T) {
 			t.Errorf("without a proof it claims to be up to date at %v, revision %d, with %d pending", status.UpToDateAt, status.Revision, status.PendingKeys)
 		}
 	}
+	if status := statusOf(State{Failed: true}, before); status != *before {
+		t.Errorf("of a failed cell the figures are %v", status)
+	}
 	if status := statusOf(State{}, nil); status.UpToDateAt != nil {
 		t.Errorf("before it was ever compared it claims to be up to date at %v", status.UpToDateAt)
 	}
@@ -70,8 +75,8 @@ func TestProblemIn(t *testing.T) {
 	s := &source{pairs: map[slots.Index]*pair{}}
 	for i, name := range []string{"cell-d", "cell-b", "cell-c", "cell-e"} {
 		p := newPair("cell-a", &cellstore.Store{Cell: name}, 1, 1)
-		if p.problem = "no key of " + name; name == "cell-b" {
-			p.problem = ""
+		if p.problem = (problem{reasonKeys, "no key of " + name}); name == "cell-b" {
+			p.problem = problem{}
 		}
 		s.pairs[slots.Index(i)] = p
 	}
@@ -81,5 +86,18 @@ func TestProblemIn(t *testing.T) {
 		if text := conditionOf(state, time.Now()).Message; !strings.Contains(text, "to the backup cell cell-c: no key of cell-c") {
 			t.Fatal(text)
 		}
+	}
+}
+
+// TestFailedCell has a topology with a cell that has failed. Nothing follows it, and yet it has a state, or its Cell would say for ever that it is
+// backed up.
+func TestFailedCell(t *testing.T) {
+	c := &Controller{}
+	if states := c.statesAndFailed(); len(states) != 0 {
+		t.Fatalf("before there is a topology, the states are %v", states)
+	}
+	c.Set(compiledAs(t, 2, slots.Cell{Name: "cell-a", State: slots.Failed}, slots.Cell{Name: "cell-b"}))
+	if states := c.statesAndFailed(); !states["cell-a"].Failed || states["cell-b"].Failed {
+		t.Errorf("the states are %v", states)
 	}
 }

@@ -31,6 +31,8 @@ type source struct {
 	resume map[slots.Index]int64
 	// comparing limits how many sources compare their backup cells at once.
 	comparing chan struct{}
+	// fullness, if not nil, returns why a backup cell has no room for copies; empty if it has.
+	fullness func(cell string) string
 	// began, if not nil, is called when the store of the cell has answered.
 	began func()
 	// progressed, if not nil, is told whenever more has been copied.
@@ -120,12 +122,16 @@ func (s *source) newPairs(from func(slots.Index) int64) map[slots.Index]*pair {
 		pairs[i] = newPair(s.store.Cell, target, s.term, from(i))
 		pairs[i].progressed, pairs[i].epoch, pairs[i].identity, pairs[i].inUse = s.progressed, s.epoch, s.identity, s.inUse.Load
 		pairs[i].admits = func(ctx context.Context) error { return target.Admits(ctx, s.store) }
+		pairs[i].room = func() error { return s.roomIn(target.Cell) }
 	}
 	s.mu.Lock()
 	s.pairs = pairs
 	s.mu.Unlock()
 	return pairs
 }
+
+// roomInterval is how often is looked whether a backup cell that lacks copies has room for them.
+const roomInterval = 5 * time.Second
 
 // serve keeps one backup cell up to date after it has been compared. An unreachable one is retried without delaying
 // the others.
@@ -147,7 +153,12 @@ func (s *source) serve(ctx context.Context, i slots.Index, c *comparison, revisi
 		}
 		p.attempt()(c.err)
 		klog.FromContext(ctx).V(1).Info("comparing a backup cell failed, retrying", "cell", s.store.Cell, "backupCell", p.target.Cell, "err", c.err)
-		once() // others do not wait for an unreachable cell
+		once()                                                              // others do not wait for an unreachable cell
+		for errors.Is(c.err, errNoRoom) && s.roomIn(p.target.Cell) != nil { // a comparison costs much, and would find the same
+			if !sleep(ctx, roomInterval) {
+				return nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil

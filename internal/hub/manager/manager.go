@@ -21,7 +21,9 @@ import (
 	"github.com/cellplane/cellplane/internal/election"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
+	"github.com/cellplane/cellplane/internal/hub/eventnote"
 	"github.com/cellplane/cellplane/internal/hub/policylimit"
+	"github.com/cellplane/cellplane/internal/hub/storespace"
 	"github.com/cellplane/cellplane/internal/scrape"
 )
 
@@ -43,9 +45,11 @@ type Config struct {
 	StateDir string
 	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
 	AutoFailoverAfter time.Duration
-	Election          election.Timing
-	Admission         admission.Options
-	Clusters          clusters.Options
+	// StoreUpkeep has the etcds of cells be defragmented, and freed when they have used up their quota.
+	StoreUpkeep bool
+	Election    election.Timing
+	Admission   admission.Options
+	Clusters    clusters.Options
 }
 
 // Run waits until this replica becomes the leader, and leads until ctx ends. Everything has stopped when it returns.
@@ -102,6 +106,8 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 		return err
 	}
 	failover := newFailover(c, replication, topology)
+	keeper := newStoreKeeper(c, replication, topology)
+	failover.backup.Fullness = keeper.Fullness
 	withdraw, err := status.publish(replication.replicator, replication.manager.GetClient())
 	if err != nil {
 		return err
@@ -113,8 +119,17 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 	group.Go(func() error { return topology.controller.Run(ctx) })
 	group.Go(func() error { return topology.observer.Run(ctx) })
 	group.Go(func() error { return failover.run(ctx) })
+	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return replication.sweepRecords(ctx) })
 	return group.Wait()
+}
+
+// newStoreKeeper returns what tends the etcds of the cells.
+func newStoreKeeper(c *Config, replication *replication, topology *topology) *storespace.Keeper {
+	mgr := replication.manager
+	return &storespace.Keeper{
+		Hub: mgr.GetClient(), Events: eventnote.Recorder(mgr.GetEventRecorder("hub-manager")), Open: replication.pool.Store, Term: topology.controller.Term, TellOnly: !c.StoreUpkeep,
+	}
 }
 
 // retryAfter is the time between attempts to prepare the hub.

@@ -55,6 +55,7 @@ func TestManager(t *testing.T) {
 		{"another replica takes over", f.testTakeover},
 		{"cells are added and removed", f.testCells},
 		{"conflicting objects are reported", f.testConflict},
+		{"the space of stores is told", f.testStoreSpace},
 		{"a cell that hangs", f.testPause},
 		{"the lease is lost", f.testLostLease},
 	} {
@@ -208,6 +209,33 @@ func (f *fixture) testConflict(t *testing.T) {
 	f.awaitCondition(t, cellNames[0], metav1.ConditionTrue, reasonCaughtUp, "")
 }
 
+func (f *fixture) testStoreSpace(t *testing.T) {
+	told := func(status metav1.ConditionStatus) {
+		t.Helper()
+		testenv.Eventually(t, fmt.Sprintf("the space of the store is told, with status %s", status), func(ctx context.Context) (bool, error) {
+			var cell cellplanev1alpha1.Cell
+			err := f.hub.Get(ctx, types.NamespacedName{Name: cellNames[0]}, &cell)
+			return meta.IsStatusConditionPresentAndEqual(cell.Status.Conditions, names.CellStoreSpace, status), err
+		})
+	}
+	told(metav1.ConditionUnknown) // there are no credentials
+	ca, pair, err := f.federation.Cells[0].EtcdFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: names.SystemNamespace, Name: etcdSecret(0)}, Data: map[string][]byte{}}
+	for key, file := range map[string]string{"ca.crt": ca, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
+		if secret.Data[key], err = os.ReadFile(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.create(t, secret)
+	told(metav1.ConditionTrue)
+}
+
+// etcdSecret is the name of the Secret with the credentials for the store of a cell.
+func etcdSecret(i int) string { return cellNames[i] + "-etcd" }
+
 func (f *fixture) testPause(t *testing.T) {
 	server, err := f.federation.Cells[0].Process(kubebin.KubeAPIServer)
 	if err != nil {
@@ -357,7 +385,7 @@ func (f *fixture) createCell(t *testing.T, i int) {
 	cell.Spec.Endpoint = cellplanev1alpha1.CellEndpoint{Server: f.federation.Cells[i].URL(), CABundle: ca}
 	cell.Spec.Credentials.SecretRef = cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: cellNames[i]}
 	cell.Spec.Etcd.Endpoints = []string{f.federation.Cells[i].EtcdURL()}
-	cell.Spec.Etcd.SecretRef = cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: "none"}
+	cell.Spec.Etcd.SecretRef = cellplanev1alpha1.SecretReference{Namespace: names.SystemNamespace, Name: etcdSecret(i)}
 	f.create(t, cell)
 }
 

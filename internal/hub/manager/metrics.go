@@ -14,6 +14,7 @@ import (
 	cellfailover "github.com/cellplane/cellplane/internal/hub/failover"
 	"github.com/cellplane/cellplane/internal/hub/rebalance"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
+	"github.com/cellplane/cellplane/internal/hub/storespace"
 )
 
 // Collectors returns the metrics of a hub manager, for their documentation.
@@ -31,7 +32,7 @@ func (s *status) collectors() []prometheus.Collector {
 		}
 		return 0
 	})}
-	for _, group := range [][]prometheus.Collector{rebalance.Collectors(), backup.Collectors(), cellfailover.Collectors(), clusterstatus.Collectors()} {
+	for _, group := range [][]prometheus.Collector{rebalance.Collectors(), backup.Collectors(), cellfailover.Collectors(), clusterstatus.Collectors(), storespace.Collectors()} {
 		all = append(all, group...)
 	}
 	for _, collector := range fleet.Collectors() {

@@ -40,6 +40,8 @@ type Options struct {
 	StateDir string
 	// AutoFailoverAfter is how long a cell must be unreachable to be failed over; 0 means never.
 	AutoFailoverAfter time.Duration
+	// StoreUpkeep has the etcds of cells be defragmented, and freed when they have used up their quota.
+	StoreUpkeep bool
 
 	Election  election.Timing
 	Admission admission.Options
@@ -52,6 +54,7 @@ func NewOptions() *Options {
 		BindAddress: "127.0.0.1:10361",
 		CopyWorkers: 16,
 		StateDir:    "/var/lib/cellplane/hub-manager",
+		StoreUpkeep: true,
 		Election:    election.Timing{LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second},
 	}
 }
@@ -68,6 +71,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.CopyWorkers, "copy-workers", o.CopyWorkers, "how many objects are written to one cell concurrently")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory for snapshots of failed cells that return, and for objects that had not reached their backup")
 	flags.DurationVar(&o.AutoFailoverAfter, "auto-failover-after", o.AutoFailoverAfter, "fail over a cell that has not answered for this long while all others do; 0 leaves that to the operator")
+	flags.BoolVar(&o.StoreUpkeep, "store-upkeep", o.StoreUpkeep, "defragment the etcds of cells, one member at a time, and free those that have used up their quota; false leaves that to others")
 	flags.DurationVar(&o.Election.LeaseDuration, "leader-elect-lease-duration", o.Election.LeaseDuration, "time after which another replica takes over from a leader that does not renew its lease")
 	flags.DurationVar(&o.Election.RenewDeadline, "leader-elect-renew-deadline", o.Election.RenewDeadline, "time after which a leader that cannot renew its lease stops")
 	flags.DurationVar(&o.Election.RetryPeriod, "leader-elect-retry-period", o.Election.RetryPeriod, "time between attempts to acquire or renew the lease")
@@ -172,6 +176,6 @@ func (c Completed) Validate() error {
 func (c Completed) Config() *Config {
 	return &Config{
 		Hub: c.hub, Identity: c.identity, BindAddress: c.BindAddress, HealthAddress: c.HealthAddress, Scrape: c.Scrape, CopyWorkers: c.CopyWorkers, StateDir: c.StateDir, AutoFailoverAfter: c.AutoFailoverAfter,
-		Election: c.Election, Admission: c.Admission, Clusters: c.Clusters,
+		StoreUpkeep: c.StoreUpkeep, Election: c.Election, Admission: c.Admission, Clusters: c.Clusters,
 	}
 }
