@@ -161,10 +161,17 @@ func (r *rolloutReader) follow(ctx context.Context, out io.Writer, timeout time.
 		last = state
 		return state.Done, screen.show(state)
 	})
-	if errors.Is(err, context.DeadlineExceeded) && last != nil {
+	if err != nil && timedOut(ctx, err) && last != nil {
 		return fmt.Errorf("%s has not finished after %s: %s", last.Workload, timeout, last.waiting())
 	}
 	return err
+}
+
+// timedOut reports whether an error is due to the deadline of a context. Clients that would have to wait beyond it have errors of their own, also a moment
+// before the context ends.
+func timedOut(ctx context.Context, err error) bool {
+	deadline, limited := ctx.Deadline()
+	return errors.Is(err, context.DeadlineExceeded) || limited && !time.Now().Before(deadline)
 }
 
 // rolloutState is how far a rollout is.

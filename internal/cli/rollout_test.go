@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -135,5 +138,33 @@ func TestRolloutChanges(t *testing.T) {
 	want := "a: 0 of 1 updated, 0 available: begins\na: 1 of 1 updated, 1 available: done\nDeployment shop/web: 1 of 1 updated, 1 available  [####################]\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("the output differs (-want +got):\n%s", diff)
+	}
+}
+
+// TestTimedOut has errors of clients at and before the end of a context.
+func TestTimedOut(t *testing.T) {
+	limiter := errors.New("client rate limiter Wait returned an error: rate: Wait(n=1) would exceed context deadline")
+	for _, test := range []struct {
+		name     string
+		deadline time.Duration // 0 means none
+		err      error
+		want     bool
+	}{
+		{"the context has ended", -time.Second, fmt.Errorf("reading: %w", context.DeadlineExceeded), true},
+		{"the rate limiter knows before", -time.Nanosecond, limiter, true},
+		{"another error in time", time.Hour, limiter, false},
+		{"another error without a limit", 0, limiter, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx := t.Context()
+			if test.deadline != 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, test.deadline)
+				defer cancel()
+			}
+			if got := timedOut(ctx, test.err); got != test.want {
+				t.Errorf("it timed out: %t", got)
+			}
+		})
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -88,7 +87,7 @@ func (o *userCreate) run(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, o.wait)
 	defer cancel()
 	certificate, err := login.Issue(ctx, client, o.user)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if err != nil && timedOut(ctx, err) {
 		return fmt.Errorf("%w; is the hub's kube-controller-manager running?", err)
 	}
 	if err != nil {
