@@ -44,7 +44,8 @@ type Moves interface {
 	Side(cell int, object *splice.Object) Side
 	// After returns what an event depends on: for a Migrated object the copy in the new cell, for an object without a label in the new
 	// cell the commit in the old cell. An object created in the new cell has no recorded dependency: within a watch it hides later events
-	// of the old cell about another object of its name. For a watch that resumes, the reader of the old cell has to drop such events.
+	// of the old cell about another object of its name. For a watch that resumes, the reader of the old cell has to drop such events. It cannot know
+	// of an object that is gone again by then.
 	After(cell int, event *splice.Event) Dependency
 }
 

@@ -54,6 +54,7 @@ type truth struct {
 	stage    stage
 	alive    bool
 	current  object
+	again    bool // created again in the new cell
 }
 
 type stage int
@@ -105,12 +106,13 @@ func (w *world) step(t *rapid.T, key string) {
 		w.last++
 		w.born[w.last] = w.now + 1
 		o.alive, o.current = true, object{key: key, incarnation: w.last} // no dependency is recorded
+		o.again = o.from != o.to
 		w.write(t, owner, splice.Added, o.current)
 	case what == "move" && o.from != o.to && o.stage < activated:
 		w.move(t, o)
 	case o.stage == frozen || o.stage == copied || o.stage == committed:
 		// Users' writes wait.
-	case what == "delete":
+	case what == "delete" && !o.again: // the reader of the old cell would not find it any more, nor that it was there
 		w.dead[o.current.incarnation] = true
 		o.alive = false
 		w.write(t, owner, splice.Deleted, o.current)
