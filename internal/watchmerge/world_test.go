@@ -54,7 +54,6 @@ type truth struct {
 	stage    stage
 	alive    bool
 	current  object
-	again    bool // created again in the new cell
 }
 
 type stage int
@@ -106,13 +105,12 @@ func (w *world) step(t *rapid.T, key string) {
 		w.last++
 		w.born[w.last] = w.now + 1
 		o.alive, o.current = true, object{key: key, incarnation: w.last} // no dependency is recorded
-		o.again = o.from != o.to
 		w.write(t, owner, splice.Added, o.current)
 	case what == "move" && o.from != o.to && o.stage < activated:
 		w.move(t, o)
 	case o.stage == frozen || o.stage == copied || o.stage == committed:
 		// Users' writes wait.
-	case what == "delete" && !o.again: // the reader of the old cell would not find it any more, nor that it was there
+	case what == "delete":
 		w.dead[o.current.incarnation] = true
 		o.alive = false
 		w.write(t, owner, splice.Deleted, o.current)
@@ -161,6 +159,13 @@ func (w *world) cleanUp(t *rapid.T) {
 func (w *world) replaced(cell int, e entry) bool {
 	o := w.objects[e.key]
 	return cell == o.from && o.from != o.to && o.stage == activated && o.alive && o.current.incarnation != e.incarnation
+}
+
+// forgotten reports whether an incarnation may be shown to a resumed watch after a later one: nothing of the name is left by which the reader of the
+// old cell could know that the later one was there.
+func (w *world) forgotten(key string, incarnation int) bool {
+	o := w.objects[key]
+	return o.from != o.to && o.stage == activated && !o.alive && o.current.incarnation != incarnation
 }
 
 // state returns a cell's objects at a time.
