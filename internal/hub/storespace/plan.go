@@ -92,6 +92,8 @@ func newView(listed []*etcdserverpb.Member, alarms []*etcdserverpb.AlarmMember, 
 		v.problem = "a member is being added"
 	case own < voters:
 		v.problem = fmt.Sprintf("of %d members, %d answer at an address that the Cell has and the member advertises", voters, own)
+	case slices.ContainsFunc(v.members, func(m member) bool { return m.quota == 0 }):
+		v.problem = "a member has no quota, or does not tell it"
 	case !v.agree():
 		v.problem = "the members do not agree on a leader"
 	case v.lagging():

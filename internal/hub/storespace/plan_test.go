@@ -149,8 +149,10 @@ func TestView(t *testing.T) {
 		return all
 	}
 	answer := func(id, leader, term, applied uint64) *clientv3.StatusResponse {
-		return &clientv3.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: id}, Leader: leader, RaftTerm: term, RaftAppliedIndex: applied}
+		return &clientv3.StatusResponse{Header: &etcdserverpb.ResponseHeader{MemberId: id}, Leader: leader, RaftTerm: term, RaftAppliedIndex: applied, DbSizeQuota: gib}
 	}
+	untold := answer(3, 2, 5, 9)
+	untold.DbSizeQuota = 0
 	const a, b, c, service = "https://a", "https://b/", "https://c", "https://service"
 	all := map[string]*clientv3.StatusResponse{a: answer(1, 2, 5, 9), b: answer(2, 2, 5, 9), c: answer(3, 2, 5, 9)}
 	with := func(endpoint string, status *clientv3.StatusResponse) map[string]*clientv3.StatusResponse {
@@ -178,12 +180,16 @@ func TestView(t *testing.T) {
 		{"no leader", listed(false, 1, 2, 3), nil, map[string]*clientv3.StatusResponse{a: answer(1, 0, 5, 9), b: answer(2, 0, 5, 9), c: answer(3, 0, 5, 9)}, "do not agree on a leader"},
 		{"one is cut off", listed(false, 1, 2, 3), nil, with(c, answer(3, 0, 5, 9)), "do not agree on a leader"},
 		{"one is cut off and does not know", listed(false, 1, 2, 3), nil, with(c, answer(3, 2, 4, 9)), "do not agree on a leader"},
+		{"no quota is told", listed(false, 1, 2, 3), nil, with(c, untold), "does not tell it"},
 		{"one is behind", listed(false, 1, 2, 3), nil, with(a, answer(1, 2, 5, 9+2*behind)), "behind"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := newView(test.listed, test.alarms, test.answers)
 			if test.problem == "" != (v.problem == "") || !strings.Contains(v.problem, test.problem) {
 				t.Errorf("the problem is %q, want %q", v.problem, test.problem)
+			}
+			if v.full = v.filled().full; test.problem != "" && v.next(untouched).action != nothing {
+				t.Errorf("although it is full: %q", v.next(untouched).action)
 			}
 			if test.problem == "" && v.members[0].endpoint != a {
 				t.Errorf("member 1 would be addressed at %s", v.members[0].endpoint)
