@@ -267,8 +267,8 @@ func (p *pair) write(ctx context.Context) (carried bool, err error) {
 		return false, fmt.Errorf("%w: %w", errCompareAgain, err)
 	}
 	changes, through := taken.changes, taken.through
-	if p.room != nil && adds(changes) {
-		if full := p.room(); full != nil {
+	if p.room != nil {
+		if full := p.room(); full != nil && len(additions(changes)) > 0 {
 			return false, p.writeDeletions(ctx, taken, full)
 		}
 	}

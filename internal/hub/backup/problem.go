@@ -36,10 +36,7 @@ func (s *source) roomIn(target string) error {
 	return nil
 }
 
-// adds reports whether there is a copy among changes, and not only deletions, which give room.
-func adds(changes map[string]change) bool { return len(additions(changes)) > 0 }
-
-// additions returns the changes that are not deletions.
+// additions returns the changes that are not deletions, which give room.
 func additions(changes map[string]change) map[string]change {
 	added := map[string]change{}
 	for key, c := range changes {
