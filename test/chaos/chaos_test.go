@@ -17,6 +17,7 @@ import (
 
 	_ "github.com/cellplane/cellplane/internal/cli" // the program under test is built from it, so a change must invalidate cached test results
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/wallclock"
 )
 
 var (
@@ -27,6 +28,7 @@ var (
 	noKills      = flag.Bool("chaos.no-kills", false, "do not kill or pause processes")
 	allFailovers = flag.Bool("chaos.all-failovers", false, "try all failover scenarios, not only the quick ones")
 	noCuts       = flag.Bool("chaos.no-cuts", false, "do not cut the network")
+	noClocks     = flag.Bool("chaos.no-clocks", false, "do not set clocks")
 	noMoves      = flag.Bool("chaos.no-moves", false, "do not change the topology")
 )
 
@@ -100,6 +102,7 @@ func disturb(t *testing.T, w *world, seed uint64) {
 	n := &nemesis{
 		random: random, hub: w.hub, processes: w.federation.Processes, cells: []string{"cell-a", "cell-b", "cell-c"},
 		links: w.links, kills: !*noKills, moves: !*noMoves, cuts: !*noCuts,
+		clocks: !*noClocks && wallclock.Supported,
 	}
 	if *duration >= longRun {
 		n.longest = 20 * time.Second

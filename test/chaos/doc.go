@@ -2,7 +2,7 @@
 //
 // Clients create, read, change and delete objects through several gateways and record each operation with its begin, end and outcome. A
 // nemesis lets cells join and leave, changes weights, rolls changes back, kills or pauses gateways, hub managers, and the API servers
-// and etcds of cells and hub, and cuts the links between them. Its seed decides the order. Each disturbance happens at least once per run.
+// and etcds of cells and hub, cuts the links between them, and sets their clocks. Its seed decides the order. Each disturbance happens at least once per run.
 // Afterwards the history is checked: there must be an order of all operations, each between its begin and its end, in which a single store
 // would give the same outcomes. Two kinds of answers are not in the history: reads and refused writes that the gateway itself calls
 // possibly outdated, in a Warning header, and errors with a Retry-After header. Clients repeat the latter, so a write that was done and answered in this way would
@@ -14,6 +14,6 @@
 // joins again, so the check allows each deletion from before the failover to be lost. A cell that can be reached loses nothing, and one that gateways reach is not
 // failed over automatically.
 //
-// Clocks: programs that pause for longer than a lease see their clock jump, so pauses stand for that. The wall clock of single processes
-// cannot be changed without privileges; the model in internal/quorum sets it.
+// Clocks: the nemesis sets the wall clock of one process at a time, by seconds to hours, and some scenarios fail a cell over, or try to, while
+// the clocks of gateways or hub managers are wrong. That works on Linux and amd64. The monotonic clock cannot be set: pauses stand for that.
 package chaos

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,12 @@ import (
 	"github.com/cellplane/cellplane/internal/testenv/cut"
 )
 
+// clock says by how much the wall clocks of some processes are set wrong.
+type clock struct {
+	of *regexp.Regexp
+	by time.Duration
+}
+
 // failover is a scenario in which a cell is failed over, or must not be.
 type failover struct {
 	name string
@@ -31,8 +38,10 @@ type failover struct {
 	refused bool
 	// lossless means that nothing at all may be lost. Otherwise, what was not replicated may be lost, and must be reported.
 	lossless bool
-	// paused is a gateway that is paused from before the failover until after it: its clock jumps, for what it knows.
+	// paused is a gateway that is paused from before the failover until after it.
 	paused string
+	// clock sets the wall clocks of some processes when the links are cut.
+	clock clock
 	// quick scenarios are part of each run.
 	quick bool
 }
@@ -48,8 +57,8 @@ var failovers = []failover{
 	{name: "reachable cell", lossless: true, quick: true},
 	{
 		// The gateway must stop acknowledging before copies are promoted.
-		name: "gateway cut off with the cell", quick: true,
-		cut: func(l *links, cell string) []cut.Link { return l.split("gateway-2", cell) },
+		name: "gateway cut off with the cell",
+		cut:  func(l *links, cell string) []cut.Link { return l.split("gateway-2", cell) },
 	},
 	{
 		name: "gateway cut off with the cell, automatic", automatic: true,
@@ -61,6 +70,21 @@ var failovers = []failover{
 		cut: func(l *links, cell string) []cut.Link { return l.split("gateway-2", cell) },
 	},
 	{name: "gateway paused", paused: "gateway-2", lossless: true},
+	{
+		name: "gateway cut off with the cell, its clock set back", quick: true, clock: clock{exactly("gateway-2"), -10 * time.Minute},
+		cut: func(l *links, cell string) []cut.Link { return l.split("gateway-2", cell) },
+	},
+	{
+		// What it has not reached for a moment must not seem to be silent for long.
+		name: "hub manager cut off, its clock set forward", automatic: true, refused: true, lossless: true, clock: clock{hubManagers, 10 * time.Minute},
+		cut: func(l *links, cell string) []cut.Link {
+			return append(l.between(hubManagers, exactly(apiServer(cell))), l.between(hubManagers, exactly(store(cell)))...)
+		},
+	},
+	{
+		// Its lease must not last longer than the hub manager waits.
+		name: "clocks of gateways set back", lossless: true, clock: clock{gateways, -10 * time.Minute},
+	},
 	{name: "cell cut off", automatic: true, cut: func(l *links, cell string) []cut.Link { return l.around(cell) }},
 	{
 		name: "API server cut off", lossless: true,
@@ -110,7 +134,20 @@ func (f *failover) run(t *testing.T, w *world, seed uint64) {
 
 	began := time.Now()
 	from := time.Since(h.begun)
-	defer n.endCuts()
+	endFaults := func() {
+		if err := n.endFaults(); err != nil {
+			t.Error(err)
+		}
+	}
+	defer endFaults()
+	if f.clock.of != nil {
+		for _, p := range w.parts.named(f.clock.of) {
+			if err := n.shift(p, f.clock.by); err != nil {
+				t.Fatal(err)
+			}
+			n.note("set the clock of %s by %v", p.Name(), f.clock.by)
+		}
+	}
 	if f.cut != nil {
 		all := f.cut(w.links, cell)
 		n.note("cut %v", all)
@@ -136,7 +173,7 @@ func (f *failover) run(t *testing.T, w *world, seed uint64) {
 		made.waitMore(t)
 	}
 	until := time.Since(h.begun)
-	n.endCuts()
+	endFaults()
 	made.waitMore(t)
 	stop()
 	if err := w.heal(t.Context(), n); err != nil {

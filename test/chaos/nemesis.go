@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/cellplane/cellplane/internal/cells"
 	"github.com/cellplane/cellplane/internal/process"
 	"github.com/cellplane/cellplane/internal/testenv/cut"
+	"github.com/cellplane/cellplane/internal/testenv/wallclock"
 )
 
 // nemesis disturbs a federation. Its actions depend on its seed and on the state of the federation.
@@ -32,14 +34,18 @@ type nemesis struct {
 	// cells are all cells, in the topology or not.
 	cells []string
 	links *links
-	// kills is set if processes are to be killed and paused, moves if the topology is to be changed, and cuts if links are to be cut.
-	kills, moves, cuts bool
+	// kills is set if processes are to be killed and paused, moves if the topology is to be changed, cuts if links are to be cut, and clocks
+	// if clocks are to be set.
+	kills, moves, cuts, clocks bool
 	// longest is the longest pause of a hub manager. If it exceeds the lease, another one takes over.
 	longest time.Duration
 
+	// stopping is held while a process is stopped: setting its clock would resume it.
+	stopping sync.Mutex
+
 	mu    sync.Mutex
 	did   []string
-	ends  []*time.Timer  // of cuts
+	ends  []*time.Timer  // of cuts and wrong clocks
 	count map[string]int // by name of the disturbance
 }
 
@@ -92,6 +98,11 @@ func (n *nemesis) disturbances() []disturbance {
 			}},
 		)
 	}
+	if n.clocks {
+		for _, kind := range slices.Sorted(maps.Keys(victims)) {
+			all = append(all, disturbance{"set the clock of a " + kind, func(context.Context) error { return n.setClock(kind) }})
+		}
+	}
 	return all
 }
 
@@ -141,14 +152,19 @@ func (n *nemesis) cut(what string, all []cut.Link) {
 	n.ends = append(n.ends, end)
 }
 
-// endCuts ends all cuts.
-func (n *nemesis) endCuts() {
+// endFaults ends all cuts, and sets all clocks right.
+func (n *nemesis) endFaults() error {
 	n.mu.Lock()
 	for _, end := range n.ends {
 		end.Stop()
 	}
 	n.mu.Unlock()
 	n.links.Heal()
+	var all []error
+	for _, p := range n.processes() {
+		all = append(all, n.shift(p, 0))
+	}
+	return errors.Join(all...)
 }
 
 // run repeats all disturbances in random order for at least some time, and each at least once. If the context ends before, it returns
@@ -221,12 +237,49 @@ func (n *nemesis) freeze(ctx context.Context, kind string) error {
 	if kind == "gateway" {
 		length *= 2 // also longer than its writer lease
 	}
+	n.stopping.Lock()
+	defer n.stopping.Unlock()
 	if err := victim.Pause(); err != nil {
 		return err
 	}
 	n.note("pause %s for %v", victim.Name(), length)
 	pause(ctx, length)
 	n.note("resume %s: %v", victim.Name(), victim.Resume())
+	return nil
+}
+
+// jumps are by how much a clock is set wrong, to either side: less and more than leases and windows last, and by so much that certificates
+// seem not to be valid yet.
+var jumps = []time.Duration{2 * time.Second, 15 * time.Second, 2 * time.Minute, 3 * time.Hour}
+
+// setClock sets the wall clock of a process, and sets it right again after a while.
+func (n *nemesis) setClock(kind string) error {
+	victim, offset, length := n.victim(kind), jumps[n.random.IntN(len(jumps))], time.Duration(200+n.random.IntN(6000))*time.Millisecond
+	if n.random.IntN(2) == 0 {
+		offset = -offset
+	}
+	if err := n.shift(victim, offset); err != nil {
+		return err
+	}
+	n.note("set the clock of %s by %v for %v", victim.Name(), offset, length)
+	end := time.AfterFunc(length, func() { n.note("set the clock of %s right: %v", victim.Name(), n.shift(victim, 0)) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ends = append(n.ends, end)
+	return nil
+}
+
+// shift sets the wall clock of a process. One that is down starts with the right time.
+func (n *nemesis) shift(p *process.Process, offset time.Duration) error {
+	n.stopping.Lock()
+	defer n.stopping.Unlock()
+	pid := p.PID()
+	if pid == 0 || !wallclock.Supported {
+		return nil
+	}
+	if err := wallclock.Shift(pid, offset); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("%s: %w", p.Name(), err)
+	}
 	return nil
 }
 

@@ -304,7 +304,9 @@ const healWithin = 4 * time.Minute
 func (w *world) heal(ctx context.Context, n *nemesis) error {
 	ctx, cancel := context.WithTimeout(ctx, healWithin)
 	defer cancel()
-	n.endCuts()
+	if err := n.endFaults(); err != nil {
+		return err
+	}
 	for _, p := range w.federation.Processes() {
 		_ = p.Resume() // most are not paused
 	}
