@@ -19,8 +19,10 @@ type settings struct {
 	small   int
 	large   int
 	watches int
-	only    string
-	profile string
+	// flooding is how many watches one user asks for.
+	flooding int
+	only     string
+	profile  string
 }
 
 func main() {
@@ -37,7 +39,8 @@ func main() {
 	flag.IntVar(&s.small, "small", 1000, "objects in the small list")
 	flag.IntVar(&s.large, "large", 10000, "objects in the large list")
 	flag.IntVar(&s.watches, "watches", 1000, "idle watches")
-	flag.StringVar(&s.only, "only", "", "run only loads whose names have this prefix")
+	flag.IntVar(&s.flooding, "flood", 20000, "watches that one user asks for")
+	flag.StringVar(&s.only, "only", "", "run only loads whose names have this prefix; flood is that of watches")
 	flag.StringVar(&s.profile, "profile", "", "directory for CPU profiles of the gateway, one for each round of each load")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -79,10 +82,16 @@ func run(ctx context.Context, s settings) error {
 			return fmt.Errorf("%s: %w", load.name, err)
 		}
 	}
+	if s.only == "flood" {
+		return b.floodLoad(ctx)
+	}
 	if s.only != "" {
 		return nil
 	}
 	if err := b.watchLoad(ctx); err != nil {
+		return err
+	}
+	if err := b.floodLoad(ctx); err != nil {
 		return err
 	}
 	if err := b.splicing(ctx); err != nil {
