@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +13,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,11 +24,8 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
-	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/pki"
-	"github.com/cellplane/cellplane/internal/ports"
-	"github.com/cellplane/cellplane/internal/process"
 	"github.com/cellplane/cellplane/internal/testenv"
+	"github.com/cellplane/cellplane/internal/testenv/etcdtest"
 )
 
 const (
@@ -43,7 +37,7 @@ const (
 
 // etcd is an etcd of its own, and a Cell for it.
 type etcd struct {
-	members []*process.Process
+	members []etcdtest.Member
 	store   *cellstore.Store
 	cell    *cellplanev1alpha1.Cell
 	keeper  *Keeper
@@ -53,65 +47,15 @@ type etcd struct {
 // start starts an etcd with members of a quota.
 func start(t *testing.T, size int, quota int64) *etcd {
 	t.Helper()
-	binaries, dir := testenv.Binaries(t), t.TempDir()
-	ca, err := pki.EnsureCA(dir, "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := ca.Ensure(dir, "etcd", pki.Leaf{CommonName: "etcd", Hosts: []string{"127.0.0.1", "localhost"}, Peer: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var endpoints, peers, cluster []string
-	for i := range size {
-		var urls [2]string
-		for j := range urls {
-			port, err := ports.Choose()
-			if err != nil {
-				t.Fatal(err)
-			}
-			urls[j] = fmt.Sprintf("https://127.0.0.1:%d", port)
-		}
-		endpoints, peers, cluster = append(endpoints, urls[0]), append(peers, urls[1]), append(cluster, fmt.Sprintf("m%d=%s", i, urls[1]))
-	}
-	e := &etcd{cell: &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: "storespace-" + rand.String(8)}}}
-	for i := range size {
-		name := fmt.Sprintf("m%d", i)
-		member := process.New(process.Spec{
-			Name: name, Path: binaries.Path(kubebin.Etcd), LogFile: filepath.Join(dir, name+".log"),
-			Args: []string{
-				"--name=" + name, "--data-dir=" + filepath.Join(dir, name), "--unsafe-no-fsync", "--log-level=warn",
-				"--listen-client-urls=" + endpoints[i], "--advertise-client-urls=" + endpoints[i],
-				"--listen-peer-urls=" + peers[i], "--initial-advertise-peer-urls=" + peers[i], "--initial-cluster=" + strings.Join(cluster, ","),
-				"--client-cert-auth=true", "--trusted-ca-file=" + ca.CertFile, "--cert-file=" + pair.CertFile, "--key-file=" + pair.KeyFile,
-				"--peer-client-cert-auth=true", "--peer-trusted-ca-file=" + ca.CertFile, "--peer-cert-file=" + pair.CertFile, "--peer-key-file=" + pair.KeyFile,
-				fmt.Sprintf("--quota-backend-bytes=%d", quota),
-			},
-			Check: process.HTTPCheck(endpoints[i]+"/health?serializable=true", ca.CertFile, pair.CertFile, pair.KeyFile),
-		})
-		if err := member.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = member.Stop(context.Background()) })
-		e.members = append(e.members, member)
-	}
-	for _, member := range e.members {
-		if err := member.WaitReady(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	credentials := &corev1.Secret{Data: map[string][]byte{}}
-	for entry, file := range map[string]string{"ca.crt": ca.CertFile, corev1.TLSCertKey: pair.CertFile, corev1.TLSPrivateKeyKey: pair.KeyFile} {
-		if credentials.Data[entry], err = os.ReadFile(file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	started := etcdtest.Start(t, size, fmt.Sprintf("--quota-backend-bytes=%d", quota))
+	e := &etcd{members: started.Members, cell: &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: "storespace-" + rand.String(8)}}}
 	ref := cellplanev1alpha1.SecretReference{Namespace: "some", Name: "secret"}
 	e.cell.Spec = cellplanev1alpha1.CellSpec{
 		Endpoint: cellplanev1alpha1.CellEndpoint{Server: "https://127.0.0.1:1", CABundle: []byte("some")}, Credentials: cellplanev1alpha1.CellCredentials{SecretRef: ref},
-		Etcd: cellplanev1alpha1.CellEtcd{Endpoints: endpoints, SecretRef: ref},
+		Etcd: cellplanev1alpha1.CellEtcd{Endpoints: started.Endpoints, SecretRef: ref},
 	}
-	if e.store, err = cellstore.Open(e.cell, credentials); err != nil {
+	var err error
+	if e.store, err = cellstore.Open(e.cell, started.Credentials); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.store.Close() })
