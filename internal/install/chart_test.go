@@ -41,6 +41,12 @@ nodeSelector: {example.com/pool: control}
 tolerations: [{key: dedicated, operator: Exists}]
 `,
 	"monitored": monitored,
+	"with snapshots": `
+snapshots: {enabled: true, storageClassName: slow}
+`,
+	"with snapshots on a volume of one's own": `
+snapshots: {enabled: true, schedule: "0 * * * *", keep: 48, existingClaim: backup}
+`,
 	"without network policies and priority classes": `
 networkPolicies: {enabled: false}
 priorityClasses: {create: false, storeName: system-cluster-critical}

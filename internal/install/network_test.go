@@ -40,6 +40,9 @@ func TestNetworkPolicies(t *testing.T) {
 		{"federate", "kube-apiserver/hub", 6443},
 		{"federate", "kube-apiserver/cell-b", 6443},
 		{"test", "gateway", 6443},
+		{"snapshots", "etcd/hub", 2379},
+		{"snapshots", "etcd/cell-b", 2379},
+		{"snapshots", "kube-apiserver/hub", 6443},
 	}
 	refused := []connection{
 		{"gateway", "etcd/hub", 2379},
@@ -59,8 +62,13 @@ func TestNetworkPolicies(t *testing.T) {
 		{"gateway", "hub-controllers", 10257},
 		{"stranger", "kube-apiserver/hub", 6443},
 		{"stranger", "cluster-gateway", 6444},
+		{"snapshots", "etcd/hub", 2380},
+		{"snapshots", "kube-apiserver/cell-a", 6443},
 	}
-	for name, text := range map[string]string{"open": "", "closed": "gateway: {from: [{podSelector: {matchLabels: {app: client}}}]}"} {
+	for name, text := range map[string]string{
+		"open":   "snapshots: {enabled: true}",
+		"closed": "{snapshots: {enabled: true}, gateway: {from: [{podSelector: {matchLabels: {app: client}}}]}}",
+	} {
 		t.Run(name, func(t *testing.T) {
 			policies, pods := networkOf(t, text)
 			check := func(c connection, want bool) {
