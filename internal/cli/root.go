@@ -79,7 +79,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 		newUp(), newDown(), newStatus(), newConsole(), newSupervise(), newKubectl(),
 		newJoin(), newUnjoin(), newToken(), newRegister(), newUnregister(), newRotate(), newCordon(), newUncordon(), newTaint(), newSchedule(), newInterpret(), newAdopt(), newRollout(), newEntry(),
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
-		newCells(), newDoctor(),
+		newCells(), newDoctor(), newSnapshot(), newRestore(),
 		newUser(), newSize(),
 		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(), newFederate(), newInstall(), newUninstall(),
 		newVersion(),

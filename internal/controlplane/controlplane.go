@@ -223,10 +223,24 @@ func (c *ControlPlane) EtcdHTTPURL() string {
 	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdHTTP)
 }
 
+// EtcdPeerURL returns the address by which other members would reach etcd.
+func (c *ControlPlane) EtcdPeerURL() string {
+	return fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdPeer)
+}
+
+// EtcdDir returns the data directory of etcd.
+func (c *ControlPlane) EtcdDir() string { return c.path("etcd") }
+
 // EtcdFiles returns the CA of etcd and a client certificate.
 func (c *ControlPlane) EtcdFiles() (caFile string, client pki.Pair, err error) {
 	client, err = c.pki.etcd.Ensure(c.path("pki"), "etcd-client", pki.Leaf{CommonName: "cellplane"})
 	return c.pki.etcd.CertFile, client, err
+}
+
+// EtcdFilesIn returns the files of EtcdFiles of the control plane in a directory.
+func EtcdFilesIn(dir string) (caFile, certFile, keyFile string) {
+	pki := filepath.Join(dir, "pki")
+	return filepath.Join(pki, "etcd-ca.crt"), filepath.Join(pki, "etcd-client.crt"), filepath.Join(pki, "etcd-client.key")
 }
 
 func (c *ControlPlane) path(elem ...string) string {

@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -20,10 +19,10 @@ func (c *ControlPlane) newEtcd() (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	peerURL := fmt.Sprintf("https://127.0.0.1:%d", c.config.Ports.EtcdPeer)
+	peerURL := c.EtcdPeerURL()
 	args := []string{
 		"--name=" + c.config.Name,
-		"--data-dir=" + c.path("etcd"),
+		"--data-dir=" + c.EtcdDir(),
 		"--listen-client-urls=" + c.EtcdURL(),
 		"--advertise-client-urls=" + c.EtcdURL(),
 		// On a port without HTTP, etcd serves gRPC without the HTTP server of net/http, which costs a third of its CPU time.

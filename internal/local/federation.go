@@ -220,6 +220,9 @@ func (f *Federation) writeKubeconfig() error {
 // Start starts all processes and waits until they are ready. It calls ready for each control plane that becomes ready. Call
 // Stop also after a failure.
 func (f *Federation) Start(ctx context.Context, ready func(name string)) error {
+	if err := f.checkRestored(); err != nil {
+		return err
+	}
 	if err := f.startControlPlanes(ctx, ready); err != nil {
 		return err
 	}

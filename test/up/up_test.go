@@ -155,6 +155,8 @@ parts:
 	t.Run("processes listen only on loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
 	t.Run("few inotify instances are used", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
 
+	set := p.testSave()
+
 	report, _ := p.report()
 	if err := syscall.Kill(report.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -163,9 +165,12 @@ parts:
 	p.refused("is not up", "status")
 
 	p.refused("leave the sizes out to resume it", "up", "--cells", "2")
+	if output := p.run("restore", set.set); !strings.Contains(output, "`cellplane up` starts it") || strings.Count(output, "The former store is in ") != 2 {
+		t.Errorf("restore prints %q", output)
+	}
 	p.run("up")
 	p.testFlagsArrive() // the configuration is remembered
-	p.run("kubectl", "get", "configmap", "kept")
+	p.testRestored(set)
 	p.run("down")
 	p.noProcesses()
 	p.run("down", "--purge")
