@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/cellstatus"
 )
 
 const (
@@ -79,20 +79,14 @@ func publish(ctx context.Context, hub client.Client, name string, state State, n
 	if !changed && (!refresh || (cell.Status.Backup != nil && cell.Status.Backup.UpToDateAt.Equal(wanted.UpToDateAt) && cell.Status.Backup.PendingKeys == wanted.PendingKeys)) {
 		return false, nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(),
-		"kind":       "Cell",
-		"metadata":   map[string]any{"name": name},
-		"status":     map[string]any{"backup": wanted, "conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, names.CellBackedUp)}},
-	})
-	if err != nil {
-		return false, err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: name, UID: cell.UID}}
-	err = hub.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-backup", Force: ptr.To(true)},
-	})
-	return err == nil, client.IgnoreNotFound(err)
+	err := cellstatus.Apply(ctx, hub, &cell, "cellplane-backup", backupStatus{Backup: wanted, Conditions: cellstatus.Of(conditions, names.CellBackedUp)})
+	return err == nil, err
+}
+
+// backupStatus is the part of a Cell's status that publish owns.
+type backupStatus struct {
+	Backup cellplanev1alpha1.CellBackup `json:"backup"`
+	cellstatus.Conditions
 }
 
 // statusOf returns the figures. Until all backup cells have proved something, the former revision and time stay; of a cell that has failed, all

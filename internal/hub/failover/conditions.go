@@ -2,7 +2,6 @@ package failover
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/cellstatus"
 	"github.com/cellplane/cellplane/internal/slots"
 )
 
@@ -69,22 +68,8 @@ func conditionOf(cell *cellplanev1alpha1.Cell, kind string) metav1.Condition {
 
 // applyCondition writes a condition if the cell has the version that was read. The cell gets the version that was written.
 func (t *Takeover) applyCondition(ctx context.Context, cell *cellplanev1alpha1.Cell, condition metav1.Condition) error {
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(), "kind": "Cell",
-		"metadata": map[string]any{"name": cell.Name, "uid": cell.UID, "resourceVersion": cell.ResourceVersion},
-		"status":   map[string]any{"conditions": []metav1.Condition{condition}},
-	})
-	if err != nil {
-		return err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
-	err = t.Client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-failover-" + strings.ToLower(condition.Type), Force: ptr.To(true)},
-	})
-	if err == nil {
-		cell.ResourceVersion = target.ResourceVersion
-	}
-	return err
+	writer := "cellplane-failover-" + strings.ToLower(condition.Type)
+	return cellstatus.ApplyTo(ctx, t.Client, cell, writer, cellstatus.Conditions{Conditions: []metav1.Condition{condition}})
 }
 
 // The reasons of the condition FailoverBlocked.

@@ -2,20 +2,18 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/hub/cellstatus"
 	"github.com/cellplane/cellplane/internal/hub/replicate"
 )
 
@@ -124,18 +122,5 @@ func (p *publisher) set(ctx context.Context, cell *cellplanev1alpha1.Cell, wante
 	if !meta.SetStatusCondition(&conditions, wanted) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(),
-		"kind":       "Cell",
-		"metadata":   map[string]any{"name": cell.Name},
-		"status":     map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(conditions, names.CellGlobalsCopied)}},
-	})
-	if err != nil {
-		return err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name, UID: cell.UID}}
-	err = p.client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-replicate", Force: ptr.To(true)},
-	})
-	return client.IgnoreNotFound(err)
+	return cellstatus.Apply(ctx, p.client, cell, "cellplane-replicate", cellstatus.Of(conditions, names.CellGlobalsCopied))
 }

@@ -12,7 +12,6 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -21,6 +20,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/cellstatus"
 )
 
 // Observer publishes the condition Ready and object counts in the status of Cells.
@@ -101,19 +101,7 @@ func (o *Observer) observe(ctx context.Context, cell *cellplanev1alpha1.Cell) er
 	}
 	status.Conditions = []metav1.Condition{*meta.FindStatusCondition(conditions, names.CellReady)}
 	status.ObservedGeneration = cell.Generation
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(), "kind": "Cell",
-		"metadata": map[string]any{"name": cell.Name, "uid": cell.UID},
-		"status":   status,
-	})
-	if err != nil {
-		return err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
-	err = o.Hub.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-observe", Force: ptr.To(true)},
-	})
-	return client.IgnoreNotFound(err)
+	return cellstatus.Apply(ctx, o.Hub, cell, "cellplane-observe", status)
 }
 
 // probe probes the API server and the store.

@@ -2,7 +2,6 @@ package storespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -17,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/hub/cellstatus"
 )
 
 const (
@@ -392,18 +391,5 @@ func (k *Keeper) publish(ctx context.Context, cell *cellplanev1alpha1.Cell, cond
 	if !meta.SetStatusCondition(&cell.Status.Conditions, condition) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"apiVersion": cellplanev1alpha1.GroupVersion.String(),
-		"kind":       "Cell",
-		"metadata":   map[string]any{"name": cell.Name, "uid": cell.UID},
-		"status":     map[string]any{"conditions": []metav1.Condition{*meta.FindStatusCondition(cell.Status.Conditions, names.CellStoreSpace)}},
-	})
-	if err != nil {
-		return err
-	}
-	target := &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: cell.Name}}
-	err = k.Hub.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), &client.SubResourcePatchOptions{
-		PatchOptions: client.PatchOptions{FieldManager: "cellplane-store-space", Force: ptr.To(true)},
-	})
-	return client.IgnoreNotFound(err)
+	return cellstatus.Apply(ctx, k.Hub, cell, "cellplane-store-space", cellstatus.Of(cell.Status.Conditions, names.CellStoreSpace))
 }
