@@ -30,7 +30,7 @@ type candidate struct {
 }
 
 // promoteAt promotes a part of the copies in one backup cell. Stale objects may be replaced.
-func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, received backup.Received, part func(string) bool, bound *lockedset.Set[slots.Slot]) (Promoted, error) {
+func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, stale map[string]int64, owned func(slots.Slot) bool, received backup.Received, part func(string) bool, bound *lockedset.Set[slots.Slot]) (Promoted, error) {
 	var mu sync.Mutex
 	var done Promoted
 	transactions, ctx := newTransactions(ctx)
@@ -53,6 +53,8 @@ func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, 
 	index, _ := p.Topology.Index(backupCell.Cell)
 	err := p.candidates(ctx, backupCell, part, bound, func(c candidate) {
 		switch route := p.Topology.Route(c.slot); {
+		case !owned(c.slot):
+			// Its objects have moved on, and this copy was to be removed. The object may be deleted since.
 		case received.Elsewhere(c.slot, backupCell.Cell):
 			// It is left from an earlier topology. The complete copy of the slot is in another cell, where the object may be newer or deleted.
 		case route.Moving() || route.New != index:

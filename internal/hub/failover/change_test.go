@@ -1,7 +1,6 @@
 package failover
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -89,6 +88,14 @@ func (w *world) testDuringAChange(t *testing.T) {
 			{"committed", frozenAs("2"), nothing, nothing, "2"},
 			{"activated, and the backup is late", active("3"), nothing, frozenAs("2"), "3"},
 		}},
+		{"a cell from which the slot moved on before", normal, normal, normal, "cell-b", "cell-b", []moved{
+			{"it is there", staleAt("1", 40), active("2"), nothing, "2"},
+			{"deleted since", staleAt("1", 40), nothing, nothing, ""},
+			{"deleted since, and the backup is late", staleAt("1", 60), nothing, nothing, ""},
+			{"deleted since, with another stale copy", staleAt("1", 60), staleAt("0", 0), nothing, ""},
+			{"deleted since, and its copy was not removed yet", nothing, nothing, active("1"), ""},
+			{"it is there, and its copy was not removed yet", nothing, active("2"), active("1"), "2"},
+		}},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			w.wipe(t)
@@ -157,6 +164,18 @@ func nameFor(m *slots.Map, old, new string, taken map[string]bool) string {
 	}
 }
 
+// lostName returns a name that has not been used, whose slot a cell takes over from a lost one.
+func (w *world) lostName(t testing.TB, failed *slots.Map, lost, backupCell string, taken map[string]bool) string {
+	t.Helper()
+	before := w.compile(t, failed.Epoch()-1)
+	for {
+		name := nameFor(failed, backupCell, backupCell, taken)
+		if slot := slots.Of(metav1.NamespaceDefault, name); before.Name(before.Route(slot).New) == lost {
+			return name
+		}
+	}
+}
+
 const configMaps = "configmaps/" + metav1.NamespaceDefault + "/"
 
 func (f found) value(name string) []byte {
@@ -202,16 +221,26 @@ func (w *world) storeCopy(t *testing.T, before *slots.Map, name string, f found)
 		if cell == gone {
 			continue
 		}
+		index, _ := before.Index(gone)
+		scope := make([]byte, slots.Count/8)
+		for slot := range slots.Slot(slots.Count) {
+			if before.Name(before.Route(slot).BackupOf(index)) == cell {
+				scope[slot/8] |= 1 << (slot % 8)
+			}
+		}
 		operations := []clientv3.Op{
 			cellstore.Put("/cellplane/backup-progress/"+gone, fmt.Appendf(nil, `{"revision":%d}`, reached)),
-			cellstore.Put("/cellplane/backup-scope/"+gone, bytes.Repeat([]byte{0xff}, slots.Count/8)),
+			cellstore.Put("/cellplane/backup-scope/"+gone, scope),
 		}
-		index, _ := before.Index(gone)
 		object, err := cellstore.Parse(f.value(name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f.status != handover.Absent && before.Name(backup.CellFor(before, index, object)) == cell {
+		at := backup.CellFor(before, index, object)
+		if at == slots.None {
+			at = before.Route(slots.Of(metav1.NamespaceDefault, name)).New // it became the owner after it had been the backup cell
+		}
+		if f.status != handover.Absent && before.Name(at) == cell {
 			operations = append(operations, cellstore.Put(backup.Prefix(gone)+configMaps+name, f.value(name)))
 		}
 		if _, err := store.Txn(t.Context(), term, nil, operations...); err != nil {

@@ -208,15 +208,16 @@ func (w *world) testLossOfACell(t *testing.T) {
 
 // testDeposed attacks with a promotion of an earlier term.
 func (w *world) testDeposed(t *testing.T, failed *slots.Map, stores map[string]*cellstore.Store) {
-	store := stores["cell-a"]
-	if _, err := store.Txn(t.Context(), term, nil, cellstore.Put(backup.Prefix("cell-b")+"configmaps/default/forged", []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"forged","namespace":"default"}}`))); err != nil {
+	store, name := stores["cell-a"], w.lostName(t, failed, "cell-b", "cell-a", map[string]bool{})
+	key := backup.Prefix("cell-b") + configMaps + name
+	if _, err := store.Txn(t.Context(), term, nil, cellstore.Put(key, active("forged").value(name))); err != nil {
 		t.Fatal(err)
 	}
 	old := Promotion{Topology: failed, Failed: "cell-b", Stores: stores, Term: term - 1}
 	if promoted, err := old.Run(t.Context()); !errors.Is(err, cellstore.ErrFenced) || promoted.Objects != 0 {
 		t.Errorf("a hub manager that was deposed promoted %d objects: %v", promoted.Objects, err)
 	}
-	if _, err := store.Txn(t.Context(), term, nil, cellstore.Delete(backup.Prefix("cell-b")+"configmaps/default/forged")); err != nil {
+	if _, err := store.Txn(t.Context(), term, nil, cellstore.Delete(key)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -82,16 +82,18 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 		return Promoted{}, err
 	}
 	var done Promoted
-	if done.Uncovered, err = p.uncovered(received); err != nil {
+	owned, err := p.owned()
+	if err != nil {
 		return done, err
 	}
-	if done.Objects, err = p.restore(ctx, all, received, &bound); err != nil {
+	done.Uncovered = uncovered(owned, received)
+	if done.Objects, err = p.restore(ctx, all, owned, received, &bound); err != nil {
 		return done, err
 	}
 	for _, part := range []func(relative string) bool{isBinding, isOther} {
 		var mu sync.Mutex
 		err := everywhere(ctx, cells, func(ctx context.Context, i int, cell *cellstore.Store) error {
-			promoted, err := p.promoteAt(ctx, cell, all[i].stale, received, part, &bound)
+			promoted, err := p.promoteAt(ctx, cell, all[i].stale, owned, received, part, &bound)
 			mu.Lock()
 			defer mu.Unlock()
 			done.add(promoted)
@@ -111,20 +113,28 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 	return done, everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.sweep(ctx, cell) })
 }
 
-// uncovered counts the slots of the failed cell that no surviving cell has completely.
-func (p *Promotion) uncovered(received backup.Received) (int, error) {
+// owned returns which slots the failed cell owned, before or after the change under way.
+func (p *Promotion) owned() (func(slots.Slot) bool, error) {
 	topology, err := withState(p.Topology.Epoch(), p.Topology, p.Failed, slots.Normal)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	cell, _ := topology.Index(p.Failed)
+	return func(slot slots.Slot) bool {
+		route := topology.Route(slot)
+		return route.Old == cell || route.New == cell
+	}, nil
+}
+
+// uncovered counts the slots of the failed cell that no surviving cell has completely.
+func uncovered(owned func(slots.Slot) bool, received backup.Received) int {
 	count := 0
 	for slot := range slots.Slot(slots.Count) {
-		if route := topology.Route(slot); (route.Old == cell || route.New == cell) && received.Through(slot) == 0 {
+		if owned(slot) && received.Through(slot) == 0 {
 			count++
 		}
 	}
-	return count, nil
+	return count
 }
 
 // withState returns a topology of an epoch in which one cell has another state.

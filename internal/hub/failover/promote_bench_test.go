@@ -25,7 +25,7 @@ func BenchmarkPromotion(b *testing.B) {
 		taken := map[string]bool{}
 		for i := range copies {
 			backupCell := []string{"cell-a", "cell-b"}[i%2]
-			name := nameFor(failed, backupCell, backupCell, taken)
+			name := w.lostName(b, failed, gone, backupCell, taken)
 			operations[backupCell] = append(operations[backupCell], cellstore.Put(backup.Prefix(gone)+configMaps+name, active(text).value(name)))
 		}
 		for backupCell, puts := range operations {

@@ -27,7 +27,7 @@ func (w *world) testOwnRevisions(t *testing.T) {
 	var operations []clientv3.Op
 	taken, withBinding := map[string]bool{}, map[string]bool{}
 	for i := range bound + single {
-		name := nameFor(failed, backupCell, backupCell, taken)
+		name := w.lostName(t, failed, gone, backupCell, taken)
 		operations = append(operations, cellstore.Put(backup.Prefix(lost)+configMaps+name, active("1").value(name)))
 		if i < bound {
 			withBinding[name] = true
@@ -73,7 +73,7 @@ func (w *world) testRevisionsOfWorkloads(t *testing.T) {
 	var operations []clientv3.Op
 	taken := map[string]bool{}
 	for range workloads {
-		name := nameFor(failed, backupCell, backupCell, taken)
+		name := w.lostName(t, failed, gone, backupCell, taken)
 		workload := fmt.Sprintf(`{"kind":"StatefulSet","apiVersion":"apps/v1","metadata":{"name":%[1]q,"namespace":%[2]q,"uid":"%[1]s-w"},"spec":{}}`, name, metav1.NamespaceDefault)
 		revision := fmt.Sprintf(`{"kind":"ControllerRevision","apiVersion":"apps/v1","metadata":{"name":%[1]q,"namespace":%[2]q,"uid":"%[1]s-r","labels":{%[3]q:"%[1]s-w"}},"revision":1}`,
 			name, metav1.NamespaceDefault, names.RevisionOfLabel)

@@ -92,7 +92,9 @@ func (p *Promotion) sweep(ctx context.Context, cell *cellstore.Store) error {
 
 // restore restores objects that had moved to the failed cell so recently that no backup exists. The stale copy of the
 // move is the same object. It stays frozen until everything is stored.
-func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received backup.Received, bound *lockedset.Set[slots.Slot]) (int, error) {
+//
+// Where the failed cell owned nothing any more, its objects have moved on. A stale copy from before that may be of one that was deleted since.
+func (p *Promotion) restore(ctx context.Context, all []*staleObjects, owned func(slots.Slot) bool, received backup.Received, bound *lockedset.Set[slots.Slot]) (int, error) {
 	latest := map[string]staleCopy{} // an object may have moved more than once
 	for _, found := range all {
 		for relative, d := range found.lost {
@@ -103,8 +105,11 @@ func (p *Promotion) restore(ctx context.Context, all []*staleObjects, received b
 	}
 	restored := 0
 	for relative, d := range latest {
-		if d.revision <= received.Through(d.slot) {
+		switch through := received.Through(d.slot); {
+		case d.revision <= through:
 			continue // the backup is newer: there is a copy, or the object was deleted
+		case through == 0 && !owned(d.slot):
+			continue
 		}
 		done, err := p.restoreOne(ctx, relative, d)
 		if err != nil {
