@@ -125,6 +125,9 @@ func disturb(t *testing.T, w *world, seed uint64) {
 	if err := w.heal(t.Context(), n); err != nil {
 		t.Errorf("after %s: %v", strings.Join(n.did, "; "), err)
 	}
+	if err := w.verify(t.Context()); err != nil {
+		t.Errorf("after %s: %v", strings.Join(n.did, "; "), err)
+	}
 	readAll(t, c, h)
 	testenv.Eventually(t, "the informer is up to date", func(context.Context) (bool, error) {
 		lag := s.lags()

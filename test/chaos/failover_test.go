@@ -183,6 +183,9 @@ func (f *failover) run(t *testing.T, w *world, seed uint64) {
 		w.edit(t, n, "rejoin "+cell, cells.Rejoin(cell))
 		w.waitStable(t, n)
 	}
+	if err := w.verify(t.Context()); err != nil {
+		t.Errorf("after %s: %v", strings.Join(n.did, "; "), err)
+	}
 	reported, err := w.reported(cell, began)
 	if err != nil {
 		t.Fatal(err)

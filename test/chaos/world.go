@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -44,6 +45,7 @@ type world struct {
 	links      *links
 	hub        client.Client
 	config     *rest.Config // of an administrator, without a host
+	program    string
 }
 
 // extendedParts are the parts of a local federation, and more replicas of some. Its hub managers replace the stock one.
@@ -202,7 +204,7 @@ func stop(ctx context.Context, p *process.Process) error { return p.Stop(ctx) }
 
 // newWorld starts a federation of two cells, and a third cell that is not in the topology.
 func newWorld(ctx context.Context, dir, program string, binaries kubebin.Binaries) (*world, error) {
-	w := &world{}
+	w := &world{program: program}
 	var err error
 	if w.links, err = newLinks(local.HubName, "cell-a", "cell-b", "cell-c"); err != nil {
 		return w, err
@@ -299,6 +301,17 @@ func (w *world) newClients(h *history) (*clients, error) {
 
 // healWithin bounds the recovery of the federation.
 const healWithin = 4 * time.Minute
+
+// verify compares all cells and their backups with the topology.
+func (w *world) verify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healWithin)
+	defer cancel()
+	verify := exec.CommandContext(ctx, w.program, "cells", "verify", "--kubeconfig", local.KubeconfigFile(w.federation.Dir()), "--context", local.HubName)
+	if output, err := verify.CombinedOutput(); err != nil {
+		return fmt.Errorf("cells verify: %w: %s", err, output)
+	}
+	return nil
+}
 
 // heal resumes all processes and waits until the federation has recovered.
 func (w *world) heal(ctx context.Context, n *nemesis) error {
