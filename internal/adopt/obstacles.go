@@ -7,29 +7,27 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/entry"
 )
 
 // fixedFields are fields that cannot be changed once an object exists. If they differ, no template fits all clusters.
-var fixedFields = map[string][]string{
-	"Deployment":            {"spec.selector"},
-	"ReplicaSet":            {"spec.selector"},
-	"DaemonSet":             {"spec.selector"},
-	"StatefulSet":           {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
-	"Job":                   {"spec.selector", "spec.completionMode"},
-	"Service":               {"spec.clusterIP"},
-	"PersistentVolumeClaim": {"spec.accessModes", "spec.storageClassName", "spec.volumeMode", "spec.selector"},
-	"Secret":                {"type"},
-	"RoleBinding":           {"roleRef"},
+var fixedFields = map[schema.GroupKind][]string{
+	{Group: "apps", Kind: "Deployment"}:                       {"spec.selector"},
+	{Group: "apps", Kind: "ReplicaSet"}:                       {"spec.selector"},
+	{Group: "apps", Kind: "DaemonSet"}:                        {"spec.selector"},
+	{Group: "apps", Kind: "StatefulSet"}:                      {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
+	{Group: "batch", Kind: "Job"}:                             {"spec.selector", "spec.completionMode"},
+	{Kind: "Service"}:                                         {"spec.clusterIP"},
+	{Kind: "PersistentVolumeClaim"}:                           {"spec.accessModes", "spec.storageClassName", "spec.volumeMode", "spec.selector"},
+	{Kind: "Secret"}:                                          {"type"},
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}: {"roleRef"},
 }
 
 func fixed(key Key, field string) bool {
-	return slices.ContainsFunc(fixedFields[key.Kind], func(path string) bool {
-		rest, within := strings.CutPrefix(field, path)
-		return within && (rest == "" || rest[0] == '.' || rest[0] == '[')
-	})
+	return slices.ContainsFunc(fixedFields[key.GroupKind()], func(path string) bool { return within(field, path) })
 }
 
 // examine looks for what stands in the way of adopting the objects as they are.

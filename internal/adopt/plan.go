@@ -16,6 +16,7 @@ import (
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/difference"
 	"github.com/cellplane/cellplane/internal/engine/policies"
+	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/schedule"
@@ -164,6 +165,7 @@ func (p *Planner) compareTemplate(item *Item, existing *unstructured.Unstructure
 // member is an object of a group on its way into a plan.
 type member struct {
 	cluster  string
+	live     *unstructured.Unstructured // as the cluster has it
 	stripped *unstructured.Unstructured // what users decide, with its own replicas
 	object   *unstructured.Unstructured // the same with the replicas of the template
 	replicas int32
@@ -180,7 +182,7 @@ func (p *Planner) members(ctx context.Context, item *Item, group Group) ([]membe
 		if err != nil {
 			return nil, fmt.Errorf("in cluster %s: %w", object.Cluster, err)
 		}
-		members[i] = member{cluster: object.Cluster, stripped: stripped, object: stripped, replicas: replicas}
+		members[i] = member{cluster: object.Cluster, live: object.Object, stripped: stripped, object: stripped, replicas: replicas}
 		item.Targets[i].Replicas = replicas
 		item.Scaled = item.Scaled || replicas > 0 || requirements != nil
 	}
@@ -249,11 +251,11 @@ func (p *Planner) verify(ctx context.Context, item *Item, members []member) erro
 		return nil
 	}
 	for _, m := range members {
-		got, err := strip(p.Interpreter, rendered[m.cluster])
+		changes, err := p.changes(ctx, m, rendered[m.cluster])
 		if err != nil {
 			return err
 		}
-		for _, d := range difference.Of(m.stripped.Object, got.Object) {
+		for _, d := range changes {
 			item.refuse("%s in cluster %s would change; another policy of the federation, or its interpreter, sets it", d.Field, m.cluster)
 		}
 	}
@@ -262,6 +264,23 @@ func (p *Planner) verify(ctx context.Context, item *Item, members []member) erro
 		item.refuse("%s selects it and would place it instead; exclude it there first", other)
 	}
 	return nil
+}
+
+// changes returns the fields in which a manifest is not what a member has. What [strip] leaves out is no part of a template, but something else may have
+// set it in the manifest.
+func (p *Planner) changes(ctx context.Context, m member, manifest *unstructured.Unstructured) ([]difference.Difference, error) {
+	stripped, err := strip(p.Interpreter, manifest)
+	if err != nil {
+		return nil, err
+	}
+	if changes := difference.Of(m.stripped.Object, stripped.Object); len(changes) > 0 || len(difference.Of(stripped.Object, manifest.Object)) == 0 {
+		return changes, nil
+	}
+	merged, _, err := render.Merge(ctx, p.Interpreter, merge.New(), m.live, merge.Stamp(manifest, merge.Marks{}))
+	if err != nil {
+		return nil, fmt.Errorf("in cluster %s: %w", m.cluster, err)
+	}
+	return difference.Between(m.live, merged), nil
 }
 
 // rival returns the policy that would win over the plan's, or nil.
