@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -15,11 +16,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/cellplane/cellplane/api/names"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/gateway"
 	"github.com/cellplane/cellplane/internal/gateway/gatewaytest"
 	"github.com/cellplane/cellplane/internal/kubebin"
@@ -28,8 +31,14 @@ import (
 
 // testMemberProxy reaches a member through clusters/proxy of a gateway.
 func testMemberProxy(t *testing.T, shared *world) {
-	federation, state := shared.Federation, t.TempDir()
-	g := gatewaytest.Start(t, federation, func(o *gateway.Options) { o.StateDir = state })
+	federation, state, audited := shared.Federation, t.TempDir(), t.TempDir()
+	policy, log := filepath.Join(audited, "policy.yaml"), filepath.Join(audited, "audit.log")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := gatewaytest.Start(t, federation, func(o *gateway.Options) {
+		o.StateDir, o.Audit.PolicyFile, o.Audit.LogOptions.Path = state, policy, log
+	})
 	w := &world{Federation: federation, gateway: g, client: g.Client(t)}
 	memberConfig := adminOf(t, federation.Members[0])
 	member := clientFor(t, memberConfig)
@@ -89,7 +98,30 @@ func testMemberProxy(t *testing.T, shared *world) {
 	if code, _ := status(g.Config(t), "/apis/cluster.karmada.io/v1alpha1/clusters/nobody/proxy/api", nil); code != http.StatusNotFound {
 		t.Errorf("a missing cluster: %d", code)
 	}
+	t.Run("AuditOfEntry", func(t *testing.T) { testAuditOfEntry(t, admin, log, proxy) })
 	t.Run("WithoutHub", func(t *testing.T) { testMemberWithoutHub(t, w, state, proxy) })
+}
+
+// testAuditOfEntry opens the entry of an object in the member as `cellplane entry open` does: the record names the user, the object and who manages the field.
+func testAuditOfEntry(t *testing.T, admin kubernetes.Interface, log, proxy string) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": entry.Entry{Reason: "repair"}.Annotations()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := admin.CoreV1().ConfigMaps("default").Patch(t.Context(), "x", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: entry.FieldManager})
+	if err != nil || open.Annotations[names.EntryReasonAnnotation] != "repair" {
+		t.Fatalf("the object is %v: %v", open, err)
+	}
+	record := completed(t, log, "patch")
+	if record.User.Username != "cellplane-admin" || record.ResponseStatus == nil || record.ResponseStatus.Code != http.StatusOK || record.StageTimestamp.IsZero() {
+		t.Errorf("the record of the patch is %+v", record)
+	}
+	if want := proxy + "/api/v1/namespaces/default/configmaps/x?fieldManager=" + entry.FieldManager; record.RequestURI != want {
+		t.Errorf("the record has the request %s, want %s", record.RequestURI, want)
+	}
+	if about := record.ObjectRef; about == nil || about.Resource != "clusters" || about.Name != "member1" || about.Subresource != "proxy" || record.Annotations["cellplane.io/cluster"] != "member1" {
+		t.Errorf("the record is about %+v with the annotations %v, want the proxy of member1", about, record.Annotations)
+	}
 }
 
 // testMemberWithoutHub reaches the member while the hub is down, also through a gateway that starts meanwhile.
