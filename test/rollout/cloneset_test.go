@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
@@ -21,7 +20,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
-	"github.com/cellplane/cellplane/internal/rollout"
+	"github.com/cellplane/cellplane/internal/rollout/clonesettest"
 	"github.com/cellplane/cellplane/internal/rollout/controllermodel"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -129,45 +128,15 @@ func (c *cloneSet) control() {
 		wait.Wait()
 	})
 	for seed, name := range slices.Sorted(maps.Keys(members)) {
-		m := &cloneSetController{
-			set: c.ref(), spec: cloneSetSpec, status: cloneSetStatus,
-			member: members[name], model: controllermodel.NewCloneSet(name == "member1"), random: rand.New(rand.NewPCG(1, uint64(seed))), pods: map[int]controllermodel.Pod{},
+		controller := &clonesettest.Controller{
+			Member: members[name], Model: controllermodel.NewCloneSet(name == "member1"), Random: rand.New(rand.NewPCG(1, uint64(seed))), Revision: imageOf,
 		}
-		wait.Go(func() { m.run(ctx) })
+		wait.Go(func() { passes(ctx, controller, c.ref()) })
 	}
 }
 
-// cloneSetSpec returns what a CloneSet asks for, nil if it cannot be read.
-func cloneSetSpec(obj *unstructured.Unstructured) *controllermodel.Spec {
-	told := rollout.CopyOf(obj)
-	if told == nil {
-		return nil
-	}
-	c := &told.Command
-	return &controllermodel.Spec{Replicas: c.Replicas, Surge: c.Surge, Unavailable: c.Unavailable, Partition: c.Partition, Paused: c.Paused}
-}
-
-func cloneSetStatus(generation int64, status controllermodel.Status) map[string]any {
-	return map[string]any{
-		"observedGeneration": generation, "replicas": int64(status.Pods), "availableReplicas": int64(status.Available), "updatedReplicas": int64(status.Updated),
-	}
-}
-
-// cloneSetController is the controller of one workload in one member. It does what that of CloneSets does.
-type cloneSetController struct {
-	set        *unstructured.Unstructured
-	spec       func(*unstructured.Unstructured) *controllermodel.Spec
-	status     func(generation int64, status controllermodel.Status) map[string]any
-	member     ctrlclient.Client
-	model      *controllermodel.CloneSet
-	random     *rand.Rand
-	generation int64 // of the object that the model has
-	pods       map[int]controllermodel.Pod
-	written    controllermodel.Status
-}
-
-// run lets the controller do one thing at a time. The next follows when the API server has what it decided.
-func (m *cloneSetController) run(ctx context.Context) {
+// passes lets a controller do one thing at a time.
+func passes(ctx context.Context, controller *clonesettest.Controller, ref *unstructured.Unstructured) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -176,105 +145,16 @@ func (m *cloneSetController) run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if m.read(ctx) && m.writePods(ctx) && m.writeStatus(ctx) {
-			m.model.Step(m.random)
+		obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": ref.GetAPIVersion(), "kind": ref.GetKind()}}
+		if controller.Member.Get(ctx, ctrlclient.ObjectKeyFromObject(ref), obj) == nil {
+			controller.Pass(ctx, obj)
 		}
 	}
-}
-
-// read gives the model the spec of the object.
-func (m *cloneSetController) read(ctx context.Context) bool {
-	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.set.GetAPIVersion(), "kind": m.set.GetKind()}}
-	if m.member.Get(ctx, ctrlclient.ObjectKeyFromObject(m.set), obj) != nil {
-		return false
-	}
-	m.set = obj
-	if obj.GetGeneration() == m.generation {
-		return true
-	}
-	spec := m.spec(obj)
-	if spec == nil {
-		return false
-	}
-	spec.Revision, m.generation = imageOf(obj), obj.GetGeneration()
-	m.model.Apply(*spec)
-	return true
 }
 
 func imageOf(obj *unstructured.Unstructured) string {
 	containers, _, _ := unstructured.NestedSlice(obj.Object, "spec", "template", "spec", "containers")
 	return containers[0].(map[string]any)["image"].(string)
-}
-
-// writePods makes the pods those of the model.
-func (m *cloneSetController) writePods(ctx context.Context) bool {
-	wanted := map[int]controllermodel.Pod{}
-	for _, pod := range m.model.Pods() {
-		wanted[pod.ID] = pod
-	}
-	for id := range m.pods {
-		if _, stays := wanted[id]; !stays {
-			if err := m.member.Delete(ctx, m.pod(id), ctrlclient.GracePeriodSeconds(0)); ctrlclient.IgnoreNotFound(err) != nil {
-				return false
-			}
-			delete(m.pods, id)
-		}
-	}
-	for id, pod := range wanted {
-		if has, exists := m.pods[id]; exists && has == pod {
-			continue
-		}
-		if m.writePod(ctx, pod) != nil {
-			return false
-		}
-		m.pods[id] = pod
-	}
-	return true
-}
-
-func (m *cloneSetController) pod(id int) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.set.GetNamespace(), Name: fmt.Sprintf("web-%d", id)}}
-}
-
-func (m *cloneSetController) writePod(ctx context.Context, wanted controllermodel.Pod) error {
-	pod := m.pod(wanted.ID)
-	err := m.member.Get(ctx, ctrlclient.ObjectKeyFromObject(pod), pod)
-	if apierrors.IsNotFound(err) {
-		pod.Labels = map[string]string{"app": "web"}
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(m.set, m.set.GroupVersionKind())}
-		// No node takes it: the controller reports what its kubelet would.
-		pod.Spec = corev1.PodSpec{SchedulerName: "none", Containers: []corev1.Container{{Name: "c", Image: wanted.Revision}}}
-		err = m.member.Create(ctx, pod)
-	}
-	if err != nil {
-		return err
-	}
-	ready := map[bool]corev1.ConditionStatus{true: corev1.ConditionTrue, false: corev1.ConditionFalse}[wanted.Available]
-	if len(pod.Status.Conditions) == 0 || pod.Status.Conditions[0].Status != ready {
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()}}
-		if err := m.member.Status().Update(ctx, pod); err != nil {
-			return err
-		}
-	}
-	marked := fmt.Sprint(wanted.Marked)
-	if pod.Spec.Containers[0].Image == wanted.Revision && pod.Labels["apps.kruise.io/specified-delete"] == marked {
-		return nil
-	}
-	pod.Spec.Containers[0].Image, pod.Labels["apps.kruise.io/specified-delete"] = wanted.Revision, marked
-	return m.member.Update(ctx, pod)
-}
-
-func (m *cloneSetController) writeStatus(ctx context.Context) bool {
-	status := m.model.Status()
-	if status.ObservedGeneration != m.model.Generation() || status == m.written {
-		return true
-	}
-	m.set.Object["status"] = m.status(m.generation, status)
-	if m.member.Status().Update(ctx, m.set) != nil {
-		return false
-	}
-	m.written = status
-	return true
 }
 
 // The bounds of a CloneSet, its partition too, hold for all members together. Percentages are of all replicas, rounded once and as OpenKruise does: of nine

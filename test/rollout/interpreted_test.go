@@ -21,6 +21,7 @@ import (
 	configv1alpha1 "github.com/cellplane/cellplane/api/config/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/rollout/clonesettest"
 	"github.com/cellplane/cellplane/internal/rollout/controllermodel"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
@@ -64,11 +65,11 @@ func (f *fleet) control() {
 		wait.Wait()
 	})
 	for seed, name := range slices.Sorted(maps.Keys(members)) {
-		m := &cloneSetController{
-			set: f.ref(), spec: fleetSpec, status: fleetStatus,
-			member: members[name], model: controllermodel.NewCloneSet(true), random: rand.New(rand.NewPCG(2, uint64(seed))), pods: map[int]controllermodel.Pod{},
+		controller := &clonesettest.Controller{
+			Member: members[name], Model: controllermodel.NewCloneSet(true), Random: rand.New(rand.NewPCG(2, uint64(seed))),
+			Spec: fleetSpec, Status: fleetStatus, Revision: imageOf,
 		}
-		wait.Go(func() { m.run(ctx) })
+		wait.Go(func() { passes(ctx, controller, f.ref()) })
 	}
 }
 
