@@ -15,6 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="Workload-Name",type=string,JSONPath=`.spec.workload.manifests[*].metadata.name`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Entry",type=string,priority=1,description="EntryOpen or EntryOverdue if the federation does not write to the object in a cluster",JSONPath=`.status.conditions[?(@.type=="EntryOpen")].reason`
 type Work struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
