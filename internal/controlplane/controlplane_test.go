@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/kubectl/pkg/util/podutils"
 	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/internal/kubebin"
@@ -60,6 +61,7 @@ func TestMember(t *testing.T) {
 	c, client := start(t, Config{Name: "member1", Role: Member, Nodes: 2})
 	t.Run("reports its version", func(t *testing.T) { testVersion(t, client) })
 	t.Run("runs pods", func(t *testing.T) { testRunsPods(t, client) })
+	t.Run("delays readiness", func(t *testing.T) { testReadiness(t, client) })
 	t.Run("refuses clients without a certificate", func(t *testing.T) { testNoAnonymousAccess(t, c) })
 	t.Run("trusts only its own CA", func(t *testing.T) { testForeignCertificate(t, c) })
 	t.Run("restarts killed processes", func(t *testing.T) { testHealing(t, c) })
@@ -130,6 +132,40 @@ func testRunsPods(t *testing.T, client kubernetes.Interface) {
 		d, err := client.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
 		return err == nil && d.Status.AvailableReplicas == 3, err
 	})
+}
+
+// testReadiness runs a pod that is to become ready late, and then shortens its delay.
+func testReadiness(t *testing.T, client kubernetes.Interface) {
+	delayed := func(delay string) map[string]string {
+		return map[string]string{"pod-ready.stage.kwok.x-k8s.io/delay": delay, "pod-ready.stage.kwok.x-k8s.io/jitter-delay": delay}
+	}
+	pods := client.CoreV1().Pods("default")
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "slow", Annotations: delayed("1h")},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}},
+	}
+	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod runs", func(ctx context.Context) (_ bool, err error) {
+		pod, err = pods.Get(ctx, "slow", metav1.GetOptions{})
+		return err == nil && pod.Status.Phase == corev1.PodRunning, err
+	})
+	if podutils.IsPodReady(pod) || pod.Status.ContainerStatuses[0].Ready {
+		t.Errorf("it is ready at once: %+v", pod.Status)
+	}
+	started := pod.Status.ContainerStatuses[0].State.Running.StartedAt
+	pod.Annotations = delayed("10ms")
+	if _, err := pods.Update(t.Context(), pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pod is ready", func(ctx context.Context) (_ bool, err error) {
+		pod, err = pods.Get(ctx, "slow", metav1.GetOptions{})
+		return err == nil && podutils.IsPodReady(pod), err
+	})
+	if c := &pod.Status.ContainerStatuses[0]; !c.Ready || !c.State.Running.StartedAt.Equal(&started) {
+		t.Errorf("its container is %+v, and started at %s", c, started)
+	}
 }
 
 func testNoAnonymousAccess(t *testing.T, c *ControlPlane) {

@@ -32,6 +32,8 @@ type watcher struct {
 	most, least    int
 	events         int
 	maxSum, minSum int
+	slow           bool   // pods take a while to become ready
+	unready        int    // most pods at one time that ran and were not ready
 	updated        string // the image of pods of which there may be mostUpdated; empty means any
 	mostUpdated    int
 	swapped        int // available pods that were removed instead of pods that were just ready, since the bounds last held
@@ -138,11 +140,25 @@ func (w *watcher) handle(member string, event watch.Event) {
 		w.swapped++
 		w.t.Logf("%s removed %s, which was available, and not one that was just ready", member, pod.Name)
 	}
+	w.unready = max(w.unready, w.running())
 	w.check(member, event)
 	w.checkUpdated(member, pod)
 	if w.traced != "" {
 		w.samples = append(w.samples, w.sampled(w.traced))
 	}
+}
+
+// running counts the pods that run and are not ready.
+func (w *watcher) running() int {
+	unready := 0
+	for _, pods := range w.pods {
+		for _, pod := range pods {
+			if pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && !podutils.IsPodReady(pod) {
+				unready++
+			}
+		}
+	}
+	return unready
 }
 
 // checkUpdated compares the number of updated pods with what a partition allows. A pod that is updated stays so, so watches that are not in step do not matter.
@@ -276,14 +292,17 @@ func (w *watcher) allow(least, most int) {
 	w.least, w.most = least, most
 }
 
-// held fails the test if a bound was broken, or if the watch saw no update at all.
+// held fails the test if a bound was broken, or if the watch saw no update at all, or none of pods that take a while to become ready.
 func (w *watcher) held(what string) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.t.Logf("%s: %d events, at most %d pods, at least %d available", what, w.events, w.maxSum, w.minSum)
+	w.t.Logf("%s: %d events, at most %d pods, at least %d available, at most %d not ready", what, w.events, w.maxSum, w.minSum, w.unready)
 	if w.events == 0 {
 		w.t.Errorf("%s: nothing happened", what)
+	}
+	if w.slow && w.unready == 0 {
+		w.t.Errorf("%s: all pods were ready as soon as they ran", what)
 	}
 	for i, text := range w.broken {
 		if i == 3 {
@@ -292,5 +311,5 @@ func (w *watcher) held(what string) {
 		}
 		w.t.Errorf("%s: %s", what, text)
 	}
-	w.broken, w.events, w.maxSum, w.minSum = nil, 0, 0, w.most
+	w.broken, w.events, w.maxSum, w.minSum, w.unready = nil, 0, 0, w.most, 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/kubebin"
+	"github.com/cellplane/cellplane/internal/rollout"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -34,13 +36,33 @@ type workload struct {
 	ns      string
 	pods    *watcher
 	through ctrlclient.Client // nil means the cell
+	slow    readiness
+
+	surge, unavailable intstr.IntOrString
+}
+
+// readiness says how long pods run before they are ready: for a time between the two, which the simulated nodes draw. The zero value is at once.
+type readiness struct{ least, most time.Duration }
+
+// annotations are for the pods.
+func (r readiness) annotations() map[string]string {
+	if r == (readiness{}) {
+		return nil
+	}
+	return map[string]string{"pod-ready.stage.kwok.x-k8s.io/delay": r.least.String(), "pod-ready.stage.kwok.x-k8s.io/jitter-delay": r.most.String()}
 }
 
 // newWorkload creates a Deployment and waits until it is available.
 func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.IntOrString) *workload {
 	t.Helper()
+	return newSlowWorkload(t, readiness{}, replicas, maxSurge, maxUnavailable)
+}
+
+// newSlowWorkload creates a Deployment whose pods take a while to become ready, and waits until it is available.
+func newSlowWorkload(t *testing.T, slow readiness, replicas int32, maxSurge, maxUnavailable intstr.IntOrString) *workload {
+	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
-	w := &workload{t: t}
+	w := &workload{t: t, slow: slow}
 	w.create(ns)
 	w.ns = ns.Name
 	w.begin(replicas, maxSurge, maxUnavailable)
@@ -50,16 +72,39 @@ func newWorkload(t *testing.T, replicas int32, maxSurge, maxUnavailable intstr.I
 // begin creates the Deployment in the namespace of the workload and waits until it is available.
 func (w *workload) begin(replicas int32, maxSurge, maxUnavailable intstr.IntOrString) {
 	w.t.Helper()
+	w.surge, w.unavailable = maxSurge, maxUnavailable
 	labels := map[string]string{"app": "web"}
 	w.create(w.divided("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, MinReadySeconds: minReadySeconds, Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &maxSurge, MaxUnavailable: &maxUnavailable}},
 		Template: corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: w.slow.annotations()},
 			Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{Name: "c", Image: image(1)}}},
 		},
 	}})
 	w.finished(1, replicas)
+}
+
+// bounds returns how many pods must be available, and how many there may be, with any of some numbers of replicas.
+func (w *workload) bounds(replicas ...int32) (least, most int) {
+	w.t.Helper()
+	least = math.MaxInt
+	for _, n := range replicas {
+		b, err := rollout.DeploymentBounds(int(n), &w.surge, &w.unavailable)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		least, most = min(least, b.Replicas-b.Unavailable), max(most, b.Replicas+b.Surge)
+	}
+	return least, most
+}
+
+// watch begins to watch the pods of the workload. Its bounds hold from now on.
+func (w *workload) watch(replicas int32) {
+	w.t.Helper()
+	least, most := w.bounds(replicas)
+	w.pods = watchPods(w.t, w.ns, minReadySeconds*time.Second, least, most)
+	w.pods.slow = w.slow != (readiness{})
 }
 
 // api is where the workload is written and read.
@@ -133,6 +178,23 @@ func (w *workload) finished(version int, replicas int32) {
 	if updated != int(replicas) {
 		w.t.Errorf("%d pods have version %d, want %d:\n%s", updated, version, replicas, w.describe())
 	}
+}
+
+// placed waits until each cluster has the replicas that the scheduler has placed there. While some are moved, all may be updated and available before that.
+func (w *workload) placed() {
+	w.t.Helper()
+	testenv.Eventually(w.t, "each cluster has its share", func(ctx context.Context) (bool, error) {
+		for _, target := range w.binding().Spec.Clusters {
+			d := w.ref()
+			if err := members[target.Name].Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+				return false, err
+			}
+			if s := &d.Status; *d.Spec.Replicas != target.Replicas || s.ObservedGeneration != d.Generation || s.Replicas != target.Replicas || s.AvailableReplicas != target.Replicas {
+				return false, errors.New(w.describe())
+			}
+		}
+		return true, nil
+	})
 }
 
 // inMember returns the pods of a member by image.

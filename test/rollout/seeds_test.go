@@ -16,7 +16,6 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/cellplane/cellplane/internal/kubebin"
-	"github.com/cellplane/cellplane/internal/rollout"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
@@ -25,11 +24,11 @@ var (
 	firstSeed = flag.Uint64("rollout.seed", 1, "seed of the first of them; the others follow")
 )
 
-// Rollouts with bounds from a seed, while engines are killed, two engines work at once, a member is paused, and the template changes again. The bounds hold at
-// every event of every pod, each rollout finishes, and pods that it has no reason to touch stay.
+// Rollouts with bounds from a seed, of pods that take a while to become ready. In the middle of each, something disturbs it. The bounds hold at every event of
+// every pod, each rollout finishes, and pods that it has no reason to touch stay.
 func TestSeededRollouts(t *testing.T) {
-	kill := startEngine(t)
-	next := func() { kill = startEngine(t) } // of this test, not of one seed
+	e := &replaceable{t: t} // of this test, not of one seed
+	e.kill = startEngine(t)
 	for seed := *firstSeed; seed < *firstSeed+uint64(*seeds); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
@@ -38,71 +37,105 @@ func TestSeededRollouts(t *testing.T) {
 			if none := func(b intstr.IntOrString) bool { return b.String() == "0" || b.String() == "0%" }; none(surge) && none(unavailable) {
 				surge = intstr.FromInt32(1) // the API refuses zero for both
 			}
-			bounds, err := rollout.DeploymentBounds(int(replicas), &surge, &unavailable)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%d replicas, maxSurge %s, maxUnavailable %s", replicas, surge.String(), unavailable.String())
-			w := newWorkload(t, replicas, surge, unavailable)
-			w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, bounds.Replicas-bounds.Unavailable, bounds.Replicas+bounds.Surge)
-			version := 2
-			w.setImage(version)
-			w.begun(version)
-			switch disturbance := random.IntN(4); disturbance {
-			case 0:
-				t.Log("the engine is killed")
-				kill()
-				next()
-			case 1:
-				t.Log("a second engine takes over")
-				first := kill
-				next()
-				first()
-			case 2:
-				name := fmt.Sprintf("member%d", 1+random.IntN(3))
-				t.Logf("%s is paused, and the template changes again", name)
-				server, err := federation.Process(name + "/" + kubebin.KubeAPIServer)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := server.Pause(); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = server.Resume() })
-				version++
-				w.setImage(version)
-				kill()
-				next()
-				if err := server.Resume(); err != nil {
-					t.Fatal(err)
-				}
-			case 3:
-				t.Log("the template changes again, and the engine is killed")
-				version++
-				w.setImage(version)
-				kill()
-				next()
-			}
-			w.finished(version, replicas)
-			w.pods.held("a rollout with disturbances")
+			disturbance := disturbances[random.IntN(len(disturbances))]
+			slow := readiness{500 * time.Millisecond, time.Duration(1+random.IntN(4)) * time.Second}
+			t.Logf("%d replicas, maxSurge %s, maxUnavailable %s, pods are ready after %s to %s", replicas, surge.String(), unavailable.String(), slow.least, slow.most)
+			d := &disturbed{workload: newSlowWorkload(t, slow, replicas, surge, unavailable), random: random, engine: e, replicas: replicas, version: 1}
+			d.watch(replicas)
+			d.update()
+			d.begun(d.version)
+			t.Log(disturbance.what)
+			disturbance.happens(d)
+			d.finished(d.version, d.replicas)
+			d.placed()
+			d.pods.held("a rollout with disturbances")
 
 			// What is no update touches no pod.
-			before := w.uids()
-			kill()
-			next()
-			w.edit(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"note": "changed"} })
-			testenv.Eventually(t, "the members have the annotation", func(context.Context) (bool, error) {
-				for name := range members {
-					if w.in(name).Annotations["note"] != "changed" {
-						return false, errors.New(name + " does not have it")
+			before := d.uids()
+			e.restart()
+			d.edit(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"note": "changed"} })
+			testenv.Eventually(t, "the clusters have the annotation", func(context.Context) (bool, error) {
+				for _, target := range d.binding().Spec.Clusters {
+					if d.in(target.Name).Annotations["note"] != "changed" {
+						return false, errors.New(target.Name + " does not have it")
 					}
 				}
 				return true, nil
 			})
-			if after := w.uids(); !maps.Equal(before, after) {
+			if after := d.uids(); !maps.Equal(before, after) {
 				t.Errorf("pods were replaced although nothing of them has changed:\n%v\n%v", before, after)
 			}
 		})
+	}
+}
+
+// replaceable is an engine that can be replaced.
+type replaceable struct {
+	t    *testing.T
+	kill func()
+}
+
+// restart kills the engine, and then starts another one.
+func (r *replaceable) restart() {
+	r.kill()
+	r.kill = startEngine(r.t)
+}
+
+// takeOver starts another engine, and then kills the first one.
+func (r *replaceable) takeOver() {
+	first := r.kill
+	r.kill = startEngine(r.t)
+	first()
+}
+
+// disturbed is a rollout that something disturbs.
+type disturbed struct {
+	*workload
+	random   *rand.Rand
+	engine   *replaceable
+	replicas int32
+	version  int
+}
+
+// disturbances are what may happen in the middle of a rollout.
+var disturbances = []struct {
+	what    string
+	happens func(*disturbed)
+}{
+	{"the engine is killed", func(d *disturbed) { d.engine.restart() }},
+	{"a second engine takes over", func(d *disturbed) { d.engine.takeOver() }},
+	{"a member is paused, and the template changes again", (*disturbed).pauseMember},
+	{"the template changes again, and the engine is killed", func(d *disturbed) {
+		d.update()
+		d.engine.restart()
+	}},
+}
+
+// update changes the template.
+func (d *disturbed) update() {
+	d.t.Helper()
+	d.version++
+	d.setImage(d.version)
+}
+
+func (d *disturbed) anyMember() string { return fmt.Sprintf("member%d", 1+d.random.IntN(3)) }
+
+func (d *disturbed) pauseMember() {
+	d.t.Helper()
+	name := d.anyMember()
+	d.t.Log(name)
+	server, err := federation.Process(name + "/" + kubebin.KubeAPIServer)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := server.Pause(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = server.Resume() })
+	d.update()
+	d.engine.restart()
+	if err := server.Resume(); err != nil {
+		d.t.Fatal(err)
 	}
 }
 
