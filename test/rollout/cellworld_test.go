@@ -54,7 +54,8 @@ func newCellWorld(t *testing.T) *cellWorld {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "federation")
-	f, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{Binaries: testenv.Binaries(t), NoFsync: true, Parts: parts.Of(self)})
+	settings := local.Settings{Parts: map[string]local.Part{local.Engine: {Flags: map[string]local.Values{"horizontal-pod-autoscaler-sync-period": {"1s"}}}}}
+	f, err := local.Open(dir, local.Spec{Cells: 2}, local.Options{Binaries: testenv.Binaries(t), NoFsync: true, Parts: parts.Of(self), Settings: &settings})
 	if err != nil {
 		t.Fatal(err)
 	}

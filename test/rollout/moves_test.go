@@ -17,15 +17,19 @@ import (
 var moves = flag.Int("rollout.moves", 1, "number of seeds by which workloads move to other cells in the middle of rollouts")
 
 // Rollouts with bounds from a seed, in the middle of which the cell of the workload is drained, and later is lost and failed over from its backup. The bounds hold at
-// every event of every pod, each rollout finishes in the other cell, and no other pod is replaced.
+// every event of every pod, each rollout finishes in the other cell, and no other pod is replaced. Before that, an autoscaler changes the replicas in the middle of rollouts.
 func TestRolloutsAcrossCells(t *testing.T) {
 	world := newCellWorld(t)
-	for seed := *firstSeed; seed < *firstSeed+uint64(*moves); seed++ {
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	within := func(name string, do func(*testing.T)) bool {
+		return t.Run(name, func(t *testing.T) {
 			defer func(of *testing.T) { world.T = of }(world.T)
 			world.T = t
-			rollOutAcrossCells(t, world, seed)
-		}) {
+			do(t)
+		})
+	}
+	within("autoscaled", func(t *testing.T) { rollOutAutoscaled(t, world) })
+	for seed := *firstSeed; seed < *firstSeed+uint64(*moves); seed++ {
+		if !within(fmt.Sprint(seed), func(t *testing.T) { rollOutAcrossCells(t, world, seed) }) {
 			t.Fatalf("replay with: make chaos-rollout ARGS='-rollout.seed=%d'", seed)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,6 +108,12 @@ func (w *workload) watch(replicas int32) {
 	w.pods.slow = w.slow != (readiness{})
 }
 
+// allow changes the bounds to those of other replicas. While their number changes, these are the old and the new one.
+func (w *workload) allow(replicas ...int32) {
+	w.t.Helper()
+	w.pods.allow(w.bounds(replicas...))
+}
+
 // api is where the workload is written and read.
 func (w *workload) api() ctrlclient.Client {
 	if w.through != nil {
@@ -157,6 +164,20 @@ func (w *workload) edit(change func(*appsv1.Deployment)) {
 func (w *workload) setImage(version int) {
 	w.t.Helper()
 	w.edit(func(d *appsv1.Deployment) { d.Spec.Template.Spec.Containers[0].Image = image(version) })
+}
+
+// scale writes the scale of the Deployment, as autoscalers do.
+func (w *workload) scale(replicas int32) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the template can be scaled", func(ctx context.Context) (bool, error) {
+		scale := &autoscalingv1.Scale{}
+		if err := w.api().SubResource("scale").Get(ctx, w.ref(), scale); err != nil {
+			return false, err
+		}
+		scale.Spec.Replicas = replicas
+		err := w.api().SubResource("scale").Update(ctx, w.ref(), ctrlclient.WithSubResourceBody(scale))
+		return err == nil, err
+	})
 }
 
 // finished waits until the template reports that all pods are updated and available, as kubectl rollout status does. Then it checks that they are.

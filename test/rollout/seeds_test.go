@@ -109,6 +109,7 @@ var disturbances = []struct {
 		d.update()
 		d.engine.restart()
 	}},
+	{"the workload is scaled, and scaled again", (*disturbed).rescale},
 }
 
 // update changes the template.
@@ -116,6 +117,15 @@ func (d *disturbed) update() {
 	d.t.Helper()
 	d.version++
 	d.setImage(d.version)
+}
+
+// perhaps does something some of the time.
+func (d *disturbed) perhaps(what string, do func()) {
+	d.t.Helper()
+	if d.random.IntN(2) == 0 {
+		d.t.Log(what)
+		do()
+	}
 }
 
 func (d *disturbed) anyMember() string { return fmt.Sprintf("member%d", 1+d.random.IntN(3)) }
@@ -136,6 +146,24 @@ func (d *disturbed) pauseMember() {
 	d.engine.restart()
 	if err := server.Resume(); err != nil {
 		d.t.Fatal(err)
+	}
+}
+
+// rescale scales the workload twice. The bounds are the loosest of all these numbers of replicas: what clusters were allowed by the first may still be in force.
+func (d *disturbed) rescale() {
+	d.t.Helper()
+	all := []int32{d.replicas}
+	for range 2 {
+		other := int32(4 + d.random.IntN(10))
+		if other >= d.replicas {
+			other++
+		}
+		d.replicas = other
+		all = append(all, d.replicas)
+		d.t.Logf("to %d replicas", d.replicas)
+		d.allow(all...)
+		d.scale(d.replicas)
+		d.perhaps("the engine is killed", d.engine.restart)
 	}
 }
 
