@@ -108,7 +108,7 @@ record-controllers: ## Record what the stock kube-controller-manager does, to ch
 	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run=TestControllerHistories -args -rollout.record=$(CURDIR)/internal/rollout/controllermodel/testdata -rollout.histories=6 $(ARGS)
 
 .PHONY: chaos-rollout
-chaos-rollout: ## Roll out over three members by 60 seeds while engines are killed, members paused, workloads scaled, cells drained and failed over, and check the bounds at every event of every pod (flags in ARGS, such as -rollout.seed)
+chaos-rollout: ## Roll out over three members by 60 seeds while engines are killed, members paused and lost, workloads scaled, cells drained and failed over, and check the bounds at every event of every pod (flags in ARGS, such as -rollout.seed)
 	$(GO) test ./test/rollout -count=1 -timeout=0 -v -run='TestSeededRollouts|TestRolloutsAcrossCells' -args -rollout.seeds=40 -rollout.moves=20 $(ARGS)
 
 .PHONY: rollout-picture

@@ -29,6 +29,7 @@ type watcher struct {
 
 	mu             sync.Mutex
 	pods           map[string]map[string]*corev1.Pod // by member and name
+	lost           map[string]bool                   // members whose pods count for nothing
 	most, least    int
 	events         int
 	maxSum, minSum int
@@ -45,7 +46,7 @@ type watcher struct {
 // watchPods begins to watch. The bounds hold from now on.
 func watchPods(t *testing.T, ns string, minReady time.Duration, least, most int) *watcher {
 	t.Helper()
-	w := &watcher{t: t, ns: ns, minReady: minReady, pods: map[string]map[string]*corev1.Pod{}, most: most, least: least, minSum: most}
+	w := &watcher{t: t, ns: ns, minReady: minReady, pods: map[string]map[string]*corev1.Pod{}, lost: map[string]bool{}, most: most, least: least, minSum: most}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	t.Cleanup(func() {
@@ -195,6 +196,9 @@ func setOf(pod *corev1.Pod) string { return metav1.GetControllerOf(pod).Name }
 // check compares the sums with the bounds. The watches of members are not in step: one may lag behind while another already shows what followed from it. So a
 // sum that is out of bounds counts only if it also is with what the other members say now.
 func (w *watcher) check(member string, event watch.Event) {
+	if w.lost[member] {
+		return
+	}
 	pods, available := w.sums(w.pods)
 	w.maxSum, w.minSum = max(w.maxSum, pods), min(w.minSum, available)
 	if available >= w.least {
@@ -206,7 +210,7 @@ func (w *watcher) check(member string, event watch.Event) {
 	pods, available = w.count(w.pods[member])
 	pods -= w.surplus(member)
 	for name := range w.pods {
-		if name == member {
+		if name == member || w.lost[name] {
 			continue
 		}
 		seenPods, seenAvailable := w.count(w.pods[name])
@@ -241,7 +245,10 @@ func (w *watcher) surplus(member string) int {
 }
 
 func (w *watcher) sums(all map[string]map[string]*corev1.Pod) (pods, available int) {
-	for _, of := range all {
+	for name, of := range all {
+		if w.lost[name] {
+			continue
+		}
 		p, a := w.count(of)
 		pods, available = pods+p, available+a
 	}
@@ -290,6 +297,20 @@ func (w *watcher) allow(least, most int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.least, w.most = least, most
+}
+
+// lose has the pods of a member count for nothing. Its replicas are missing until others have them.
+func (w *watcher) lose(member string, replicas int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost[member], w.least = true, max(0, w.least-replicas)
+}
+
+// find has the pods of a member that was lost count again.
+func (w *watcher) find(member string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.lost, member)
 }
 
 // held fails the test if a bound was broken, or if the watch saw no update at all, or none of pods that take a while to become ready.

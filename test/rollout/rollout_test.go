@@ -494,12 +494,20 @@ func (w *workload) in(name string) *appsv1.Deployment {
 // leave removes a member from the placement.
 func (w *workload) leave(name string) {
 	w.t.Helper()
+	w.place(func(placement *policyv1alpha1.Placement) {
+		placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{name}}
+	})
+}
+
+// place changes the placement.
+func (w *workload) place(change func(*policyv1alpha1.Placement)) {
+	w.t.Helper()
 	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: w.ns, Name: "divided"}}
 	testenv.Eventually(w.t, "the policy can be changed", func(ctx context.Context) (bool, error) {
 		if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(policy), policy); err != nil {
 			return false, err
 		}
-		policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ExcludeClusters: []string{name}}
+		change(&policy.Spec.Placement)
 		err := w.api().Update(ctx, policy)
 		return err == nil, err
 	})

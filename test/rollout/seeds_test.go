@@ -109,6 +109,7 @@ var disturbances = []struct {
 		d.update()
 		d.engine.restart()
 	}},
+	{"a member fails, and the workload is evicted from it", (*disturbed).loseMember},
 	{"the workload is scaled, and scaled again", (*disturbed).rescale},
 }
 
@@ -165,6 +166,17 @@ func (d *disturbed) rescale() {
 		d.scale(d.replicas)
 		d.perhaps("the engine is killed", d.engine.restart)
 	}
+}
+
+func (d *disturbed) loseMember() {
+	d.t.Helper()
+	name := d.anyMember()
+	d.t.Log(name)
+	back := d.lose(name)
+	d.perhaps("the template changes again", d.update)
+	d.perhaps("the engine is killed", d.engine.restart)
+	d.perhaps("it is away until the others have replaced it", func() { d.replaced(name, d.version, d.replicas) })
+	back()
 }
 
 // bound draws maxSurge or maxUnavailable, as a number or a percentage.
