@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +64,7 @@ type scenario struct {
 	random            *rand.Rand
 	kind, member, ns  string
 	parallel, counted bool
+	slow              readiness
 	spec              controllermodel.Spec
 	versions          int
 	recorder          *recorder
@@ -76,6 +78,9 @@ func newScenario(t *testing.T, kind string, seed uint64) *scenario {
 		if s.parallel, s.counted = seed%3 == 0, seed%3 != 1; !s.counted {
 			s.member = "member3"
 		}
+	}
+	if seed%2 == 0 {
+		s.slow = readiness{50 * time.Millisecond, 500 * time.Millisecond}
 	}
 	s.setBounds()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "h-"}}
@@ -148,7 +153,7 @@ func (s *scenario) apply() {
 	s.t.Helper()
 	labels := map[string]string{"app": "web"}
 	pod := corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: s.slow.annotations()},
 		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: ptr.To(int64(0)), Containers: []corev1.Container{{Name: "c", Image: s.spec.Revision}}},
 	}
 	replicas, meta := ptr.To(int32(s.spec.Replicas)), metav1.ObjectMeta{Namespace: s.ns, Name: "web"}

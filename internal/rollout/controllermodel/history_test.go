@@ -2,6 +2,7 @@ package controllermodel
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,22 +50,36 @@ func TestCheckNoticesOtherDecisions(t *testing.T) {
 	}
 }
 
+// histories is how many histories of each kind are recorded, by the seeds from 1.
+const histories = 6
+
+// recorded returns the recorded histories: all that are made by the seeds, and no others.
 func recorded(t *testing.T) []*History {
 	t.Helper()
 	paths, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(paths) < 6 {
-		t.Fatalf("there are %d recorded histories, %v", len(paths), err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	histories := make([]*History, len(paths))
-	for i, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		histories[i] = &History{}
-		if err := json.Unmarshal(text, histories[i]); err != nil {
-			t.Fatalf("%s: %v", path, err)
+	var all []*History
+	for _, kind := range []string{"Deployment", "StatefulSet"} {
+		for seed := 1; seed <= histories; seed++ {
+			name := fmt.Sprintf("%s-%d", strings.ToLower(kind), seed)
+			text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &History{}
+			if err := json.Unmarshal(text, h); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if h.Kind != kind || h.Source != name {
+				t.Errorf("%s has history %s of a %s", name, h.Source, h.Kind)
+			}
+			all = append(all, h)
 		}
 	}
-	return histories
+	if len(paths) != len(all) {
+		t.Errorf("there are %d files, and %d recorded histories", len(paths), len(all))
+	}
+	return all
 }
