@@ -8,6 +8,8 @@
 // possibly outdated, in a Warning header, and errors with a Retry-After header. Clients repeat the latter, so a write that was done and answered in this way would
 // show as a violation.
 //
+// `cellplane cells verify` has to find nothing then: each object is in its cell only, and its backup cell has a copy.
+//
 // Failover scenarios fail a cell over during such faults. Objects in a namespace with the durability "replicated" must lose nothing. Others
 // may lose their last writes if the cell cannot be reached, and each object that did must be saved as a file with its last value when the
 // cell joins again: the check allows exactly these losses. They may also lose deletions. Those are reported if the object still exists when the cell
