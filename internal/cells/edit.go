@@ -120,6 +120,10 @@ func Fail(name string) Edit {
 		if others(spec, name) == 0 {
 			return fmt.Errorf("%s is the only cell, and no other can take over its slots; restore its store instead", name)
 		}
+		// Who takes over needs to know which slots the cell may have owned: those that it would own with the higher weight.
+		if cell.TargetWeight != nil {
+			cell.Weight = max(cell.Weight, *cell.TargetWeight)
+		}
 		cell.State, cell.TargetWeight = v1alpha1.CellStateFailed, nil
 		return nil
 	}

@@ -97,13 +97,13 @@ func newSnapshotSave() *cobra.Command {
 		Use:   "save",
 		Short: "Save a set",
 		Long: `Save the etcds of the hub and of all cells that have not failed, as one set, and
-check the files. No change of cells may be under way meanwhile: the command waits
-for its end. All or nothing is saved.
+check the files. No change of cells may be under way meanwhile: the command
+waits for its end. All or nothing is saved.
 
 A set contains all objects, with Secrets, as the etcds store them: keep it where
 nobody else can read it, on other disks than the etcds, and elsewhere. Copy or
-move the directory of a set as a whole. Certificates, keys for encryption at rest
-and what clusters run are not part of it.`,
+move the directory of a set as a whole. Certificates, keys for encryption at
+rest and what clusters run are not part of it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if keep < 0 {
@@ -240,7 +240,7 @@ saved a set. What was written since is lost; clusters go on with what they run,
 and are brought to the older state when the federation is up.
 
 Without --store the local federation is restored, which must be down. The stores
-that it had are kept beside the new ones. It may be repeated if it is interrupted.
+that it had are kept beside the new ones. Repeat it if it was interrupted.
 
 With --store the data directory of one member of an etcd is made: of the hub, or
 of the cell with that name. docs/operations.md says in which order a federation

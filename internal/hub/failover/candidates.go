@@ -53,7 +53,7 @@ func (p *Promotion) promoteAt(ctx context.Context, backupCell *cellstore.Store, 
 	index, _ := p.Topology.Index(backupCell.Cell)
 	err := p.candidates(ctx, backupCell, part, bound, func(c candidate) {
 		switch route := p.Topology.Route(c.slot); {
-		case !owned(c.slot):
+		case received.Through(c.slot) == 0 && !owned(c.slot):
 			// Its objects have moved on, and this copy was to be removed. The object may be deleted since.
 		case received.Elsewhere(c.slot, backupCell.Cell):
 			// It is left from an earlier topology. The complete copy of the slot is in another cell, where the object may be newer or deleted.

@@ -113,9 +113,16 @@ func (p *Promotion) run(ctx context.Context) (Promoted, error) {
 	return done, everywhere(ctx, cells, func(ctx context.Context, _ int, cell *cellstore.Store) error { return p.sweep(ctx, cell) })
 }
 
-// owned returns which slots the failed cell owned, before or after the change under way.
+// owned returns which slots the failed cell may have owned, before or after a change under way, by which it could have joined, left, or changed its
+// weight. Objects of all other slots have moved on from it.
 func (p *Promotion) owned() (func(slots.Slot) bool, error) {
-	topology, err := withState(p.Topology.Epoch(), p.Topology, p.Failed, slots.Normal)
+	cells := make([]slots.Cell, p.Topology.Cells())
+	for i := range cells {
+		if cells[i] = p.Topology.Cell(slots.Index(i)); cells[i].Name == p.Failed {
+			cells[i].State, cells[i].Weight, cells[i].TargetWeight = slots.Normal, max(cells[i].Weight, cells[i].TargetWeight), 0
+		}
+	}
+	topology, err := slots.Compile(p.Topology.Epoch(), cells)
 	if err != nil {
 		return nil, err
 	}
