@@ -3,6 +3,7 @@ package rollout_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -41,8 +42,10 @@ func rollOutAutoscaled(t *testing.T, world *cellWorld) {
 		load(next)
 		testenv.Eventually(t, "the autoscaler has scaled the template", func(ctx context.Context) (bool, error) {
 			d := w.ref()
-			err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(d), d)
-			return err == nil && *d.Spec.Replicas == next, err
+			if err := w.api().Get(ctx, ctrlclient.ObjectKeyFromObject(d), d); err != nil {
+				return false, err
+			}
+			return *d.Spec.Replicas == next, fmt.Errorf("it has %d replicas", *d.Spec.Replicas)
 		})
 		if w.old(version) == 0 {
 			t.Errorf("the update to version %d had finished before the workload was scaled", version)
@@ -92,17 +95,13 @@ func (w *cellWorld) autoscale(workload *workload, least, most int32) (load func(
 	return func(replicas int32) {
 		w.Helper()
 		for name, reporter := range reporters {
-			pods := int32(0)
-			for _, count := range workload.inMember(name) {
-				pods += int32(count)
-			}
+			d := workload.in(name)
+			pods := *d.Spec.Replicas // without those of the update, with which the present number could be within the tolerance
 			queue := autoscale.EncodeValue(autoscale.Metric{Name: "queue", External: true}, int64(replicas)*1000/int64(len(reporters)))
 			item := metricsv1alpha1.WorkloadMetrics{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: workload.ns, UID: workload.in(name).UID, CreationTimestamp: workload.in(name).CreationTimestamp, Labels: map[string]string{names.AutoscalerLabel: "true"},
-				},
-				Workload:  metricsv1alpha1.WorkloadReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
-				Timestamp: metav1.Now(), Pods: metricsv1alpha1.PodCounts{Total: pods, Ready: pods}, Metrics: []metricsv1alpha1.MetricSums{queue},
+				ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, UID: d.UID, CreationTimestamp: d.CreationTimestamp, Labels: map[string]string{names.AutoscalerLabel: "true"}},
+				Workload:   metricsv1alpha1.WorkloadReference{APIVersion: "apps/v1", Kind: "Deployment", Name: d.Name},
+				Timestamp:  metav1.Now(), Pods: metricsv1alpha1.PodCounts{Total: pods, Ready: pods}, Metrics: []metricsv1alpha1.MetricSums{queue},
 			}
 			testenv.Eventually(w, "the report of "+name+" is taken", func(ctx context.Context) (bool, error) {
 				err := reporter.Report(ctx, []metricsv1alpha1.WorkloadMetrics{item})
