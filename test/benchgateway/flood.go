@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/process"
 )
 
@@ -119,25 +118,14 @@ func openWatch(ctx context.Context, w way, opened, refused *atomic.Int64) error 
 
 // admitUsers gives ordinary users the right to read.
 func (b *bench) admitUsers(ctx context.Context) error {
-	for _, plane := range append([]*controlplane.ControlPlane{b.federation.Hub}, b.federation.Cells...) {
-		config, err := plane.AdminConfig()
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
-		binding := &rbacv1.ClusterRoleBinding{
+	return b.onAll(func(client kubernetes.Interface) error {
+		_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "bench-users"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: benchGroup}},
-		}
-		if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
+		}, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // user returns the way of an ordinary user through the gateway, with connections of its own.

@@ -223,8 +223,8 @@ func waitReady(ctx context.Context, config *rest.Config) error {
 	}
 }
 
-// fill creates the same objects behind the gateway and in the directly used cell.
-func (b *bench) fill(ctx context.Context) error {
+// onAll does something on the hub and in each cell.
+func (b *bench) onAll(do func(kubernetes.Interface) error) error {
 	for _, plane := range append([]*controlplane.ControlPlane{b.federation.Hub}, b.federation.Cells...) {
 		config, err := plane.AdminConfig()
 		if err != nil {
@@ -234,11 +234,25 @@ func (b *bench) fill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := do(client); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill creates the same objects behind the gateway and in the directly used cell.
+func (b *bench) fill(ctx context.Context) error {
+	err := b.onAll(func(client kubernetes.Interface) error {
 		for _, name := range []string{"small", "large"} {
 			if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{"direct", "gateway"} {
 		config := rest.CopyConfig(b.configs[name])
