@@ -36,8 +36,12 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // Unanswered is the error for a request that a control plane may have received but did not answer. A write may have been done, so the
-// error has no Retry-After, which would make clients repeat it.
-func Unanswered(name, method string, err error) *apierrors.StatusError {
+// error has no Retry-After, which would make clients repeat it. An error that can be written as it is stays.
+func Unanswered(name, method string, err error) error {
+	var known apierrors.APIStatus
+	if errors.As(err, &known) {
+		return err
+	}
 	var dial *net.OpError
 	if method == http.MethodGet || method == http.MethodHead || (errors.As(err, &dial) && dial.Op == "dial") {
 		return Unreachable(name, err)
@@ -45,6 +49,18 @@ func Unanswered(name, method string, err error) *apierrors.StatusError {
 	status := apierrors.NewTimeoutError(name+" did not answer; it is not known whether the change was made", 0)
 	status.ErrStatus.Details = nil
 	return status
+}
+
+// Accepted returns the answer of a control plane, unless that is 401: gateways authenticate users by themselves, so the control plane does not accept the
+// certificate of the gateway, and has done nothing. A client must not take that for a refusal of its own credentials. It may repeat any request.
+func Accepted(name string, response *http.Response, err error) (*http.Response, error) {
+	if err != nil || response.StatusCode != http.StatusUnauthorized {
+		return response, err
+	}
+	response.Body.Close()
+	status := apierrors.NewServiceUnavailable(name + " does not accept the identity of the gateway; try again in a moment")
+	status.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return nil, status
 }
 
 // Unread is the error for an answer that could not be read. An error that can be written as it is stays.

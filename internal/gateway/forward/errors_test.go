@@ -30,9 +30,25 @@ func TestUnanswered(t *testing.T) {
 			if _, again := apierrors.SuggestsClientDelay(err); again != test.again {
 				t.Errorf("Retry-After: %v, want %v (%v)", again, test.again, err)
 			}
-			if err.ErrStatus.Code < 500 {
-				t.Errorf("the code is %d", err.ErrStatus.Code)
+			var status apierrors.APIStatus
+			if !errors.As(err, &status) || status.Status().Code < 500 {
+				t.Errorf("the error is %v", err)
 			}
 		})
+	}
+}
+
+// TestAccepted checks that a control plane which rejects the gateway is no refusal of the user, and that any request may be repeated then.
+func TestAccepted(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete} {
+		_, err := Accepted("cell-a", &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody}, nil)
+		answer := Unanswered("cell-a", method, err)
+		if _, again := apierrors.SuggestsClientDelay(answer); !again || !apierrors.IsServiceUnavailable(answer) {
+			t.Errorf("%s: %v", method, answer)
+		}
+	}
+	forbidden := &http.Response{StatusCode: http.StatusForbidden, Body: http.NoBody}
+	if response, err := Accepted("cell-a", forbidden, nil); response != forbidden || err != nil {
+		t.Errorf("an answer with 403 became %v, %v", response, err)
 	}
 }

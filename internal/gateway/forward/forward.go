@@ -64,7 +64,7 @@ func plain(w http.ResponseWriter, r *http.Request, upstream *fleet.Upstream, sco
 		out.Body = io.NopCloser(r.Body) // the server closes it
 	}
 	Prepare(out, scope)
-	response, err := upstream.RoundTrip(out)
+	response, err := send(upstream, out)
 	if err != nil {
 		WriteError(w, r, failure(r, upstream.Name(), err))
 		return
@@ -120,7 +120,12 @@ func (sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !ok || to.upstream == nil {
 		return nil, errors.New("the request has no destination")
 	}
-	return to.upstream.RoundTrip(r)
+	return send(to.upstream, r)
+}
+
+func send(upstream *fleet.Upstream, r *http.Request) (*http.Response, error) {
+	response, err := upstream.RoundTrip(r)
+	return Accepted(upstream.Name(), response, err)
 }
 
 func failed(w http.ResponseWriter, r *http.Request, err error) {

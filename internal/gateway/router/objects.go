@@ -266,8 +266,8 @@ func (rt *Router) inCell(ctx context.Context, c *call, cell slots.Index, method,
 // exchangeJSON sends a request as the gateway. An answer with an error status is returned as an error.
 func exchangeJSON(ctx context.Context, upstream server, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
 	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, scope, method, path, query, body))
-	if err != nil {
-		return nil, forward.Unreachable(upstream.Name(), err)
+	if response, err = forward.Accepted(upstream.Name(), response, err); err != nil {
+		return nil, forward.Unread(upstream.Name(), err)
 	}
 	defer response.Body.Close()
 	answer, err := forward.ReadAll(ctx, response.Body, response.ContentLength, maxOwnAnswer, ownCopies)

@@ -77,7 +77,7 @@ func (rt *Router) askAs(ctx context.Context, r *http.Request, c *call, cell slot
 	}
 	forward.Prepare(out, c.scope(cell))
 	response, err := rt.roundTrip(out, c, cell)
-	if err != nil {
+	if response, err = forward.Accepted(upstream.Name(), response, err); err != nil {
 		return nil, forward.Unanswered(upstream.Name(), r.Method, err)
 	}
 	if response.StatusCode == http.StatusForbidden && !c.isHub(cell) && refusesUser(peekStatus(response)) {

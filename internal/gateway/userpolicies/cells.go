@@ -288,7 +288,7 @@ func toCell(upstream *fleet.Upstream, epoch func() int64) send {
 
 func sendAsGateway(ctx context.Context, upstream *fleet.Upstream, scope forward.Scope, method, path string, query url.Values, body []byte) ([]byte, error) {
 	response, err := upstream.RoundTrip(forward.OwnRequest(ctx, scope, method, path, query, body))
-	if err != nil {
+	if response, err = forward.Accepted(upstream.Name(), response, err); err != nil {
 		return nil, err
 	}
 	defer response.Body.Close()
