@@ -71,7 +71,7 @@ var failovers = []failover{
 	},
 	{name: "gateway paused", paused: "gateway-2", lossless: true},
 	{
-		name: "gateway cut off with the cell, its clock set back", quick: true, clock: clock{exactly("gateway-2"), -10 * time.Minute},
+		name: "gateway cut off with the cell, its clock set back", quick: true, clock: clock{exactly("gateway-2"), -farthestBack},
 		cut: func(l *links, cell string) []cut.Link { return l.split("gateway-2", cell) },
 	},
 	{
@@ -83,7 +83,7 @@ var failovers = []failover{
 	},
 	{
 		// Its lease must not last longer than the hub manager waits.
-		name: "clocks of gateways set back", lossless: true, clock: clock{gateways, -10 * time.Minute},
+		name: "clocks of gateways set back", lossless: true, clock: clock{gateways, -farthestBack},
 	},
 	{name: "cell cut off", automatic: true, cut: func(l *links, cell string) []cut.Link { return l.around(cell) }},
 	{

@@ -252,11 +252,18 @@ func (n *nemesis) freeze(ctx context.Context, kind string) error {
 // seem not to be valid yet.
 var jumps = []time.Duration{2 * time.Second, 15 * time.Second, 2 * time.Minute, 3 * time.Hour}
 
+// farthestBack is how far the clocks of gateways are set back at most. Certificates are valid from five minutes before they are issued; a gateway whose clock
+// is set back further refuses all users with 401. Whoever else refuses a certificate must not cause a 401.
+const farthestBack = 4 * time.Minute
+
 // setClock sets the wall clock of a process, and sets it right again after a while.
 func (n *nemesis) setClock(kind string) error {
 	victim, offset, length := n.victim(kind), jumps[n.random.IntN(len(jumps))], time.Duration(200+n.random.IntN(6000))*time.Millisecond
 	if n.random.IntN(2) == 0 {
 		offset = -offset
+	}
+	if kind == "gateway" {
+		offset = max(offset, -farthestBack)
 	}
 	if err := n.shift(victim, offset); err != nil {
 		return err
