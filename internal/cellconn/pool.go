@@ -17,6 +17,7 @@ import (
 	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	"github.com/cellplane/cellplane/internal/atrest"
 	"github.com/cellplane/cellplane/internal/cellstore"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fence"
 )
 
@@ -136,6 +137,21 @@ func (p *Pool) probeOf(name string) func(*cellstore.Store) atrest.Probe {
 			return cell.Probe(store)(ctx, resource)
 		}
 	}
+}
+
+// Certificates returns those by which cells are reached.
+func (p *Pool) Certificates() []expiry.Certificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []expiry.Certificate
+	for name, cell := range p.open {
+		for purpose, secret := range map[string]*corev1.Secret{"cell-client": cell.api.secret, "cell-etcd-client": cell.store.secret} {
+			if chain := secret.Data[corev1.TLSCertKey]; len(chain) > 0 { // otherwise the Cell is not ready, and says why
+				all = append(all, expiry.Chain(purpose, "Cell "+name, chain))
+			}
+		}
+	}
+	return all
 }
 
 // Remove closes the connections to a cell that is gone.

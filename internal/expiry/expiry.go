@@ -2,12 +2,15 @@
 //
 //	expiry.Track(expiry.File("serving", file), expiry.Kubeconfig("hub", kubeconfig, context))
 //
+// Those that it gets while it runs, such as those for cells, are asked for with Follow.
+//
 // The files are read whenever metrics are collected, so that a renewal shows at once. Hub managers and agents serve the registry of controller-runtime,
 // where the metric is registered already; other parts register Collector in theirs.
 package expiry
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -70,6 +73,11 @@ func Kubeconfig(purpose, file, context string) Certificate {
 	}}
 }
 
+// Chain is a certificate, or a chain, that is in memory. It ends with the first of the chain. from says where it is from.
+func Chain(purpose, from string, chain []byte) Certificate {
+	return Certificate{Purpose: purpose, File: from, Expires: func() (time.Time, error) { return First(chain) }}
+}
+
 // Never is when something ends that is no certificate.
 var Never = time.Unix(1<<62, 0)
 
@@ -104,8 +112,9 @@ func ends(data []byte) ([]time.Time, error) {
 }
 
 var (
-	mu      sync.Mutex
-	tracked = map[[2]string]Certificate{}
+	mu       sync.Mutex
+	tracked  = map[[2]string]Certificate{}
+	followed = map[*func() []Certificate]bool{}
 )
 
 // Track adds certificates to the metric.
@@ -116,6 +125,18 @@ func Track(certificates ...Certificate) {
 		if c.Expires != nil {
 			tracked[[2]string{c.Purpose, c.File}] = c
 		}
+	}
+}
+
+// Follow adds the certificates that list returns, which is asked whenever metrics are collected, until stop is called.
+func Follow(list func() []Certificate) (stop func()) {
+	mu.Lock()
+	defer mu.Unlock()
+	followed[&list] = true
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(followed, &list)
 	}
 }
 
@@ -147,15 +168,17 @@ func (collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
+// all returns each certificate once: several gateways in one process have the same for a cell.
 func all() []Certificate {
 	mu.Lock()
-	defer mu.Unlock()
-	var sorted []Certificate
-	for _, c := range tracked {
-		sorted = append(sorted, c)
+	found, lists := maps.Clone(tracked), slices.Collect(maps.Keys(followed))
+	mu.Unlock()
+	for _, list := range lists {
+		for _, c := range (*list)() {
+			found[[2]string{c.Purpose, c.File}] = c
+		}
 	}
-	slices.SortFunc(sorted, func(a, b Certificate) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b Certificate) int {
 		return cmp.Or(cmp.Compare(a.Purpose, b.Purpose), cmp.Compare(a.File, b.File))
 	})
-	return sorted
 }

@@ -1,6 +1,7 @@
 package expiry
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +44,20 @@ func TestCollector(t *testing.T) {
 	}
 	if got := values(t); !near(got[pair.CertFile], time.Hour) || !near(got[kubeconfig], time.Hour) {
 		t.Errorf("after the renewal the certificates end at %v", got)
+	}
+	const cell = "Cell a"
+	chain, err := os.ReadFile(pair.CertFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := Follow(func() []Certificate { return []Certificate{Chain("cell-client", cell, chain)} })
+	defer Follow(func() []Certificate { return []Certificate{Chain("cell-client", cell, chain)} })() // of another gateway in the process
+	if got := values(t); len(got) != 5 || !near(got[cell], time.Hour) {
+		t.Errorf("with that for a cell the certificates end at %v", got)
+	}
+	stop()
+	if got := values(t); len(got) != 5 {
+		t.Errorf("a list is asked no more, and the certificates end at %v", got)
 	}
 	problems, err := testutil.CollectAndLint(Collector())
 	if err != nil || len(problems) > 0 {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/gateway/writerlease"
 )
 
@@ -66,6 +67,7 @@ func holds(condition func() bool, problem string) func(*http.Request) error {
 // startWatching starts to watch the hub and the cells. The gateway serves meanwhile.
 func (s *Server) startWatching(hook genericserver.PostStartHookContext) error {
 	ctx := klog.NewContext(hook.Context, klog.Background().WithName("gateway"))
+	context.AfterFunc(ctx, expiry.Follow(s.config.topology.Certificates))
 	s.config.informers.Start(ctx.Done())
 	go s.config.kinds.Run(ctx)
 	go s.config.members.Run(ctx)

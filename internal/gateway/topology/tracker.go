@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/gateway/short"
 	"github.com/cellplane/cellplane/internal/slots"
@@ -165,6 +166,25 @@ func union(a, b []byte) []byte {
 
 // View returns the current View, nil before the first.
 func (t *Tracker) View() *View { return t.current.Load() }
+
+// Certificates returns those of the current View's connections to cells.
+func (t *Tracker) Certificates() []expiry.Certificate {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.kept) == 0 {
+		return nil
+	}
+	var all []expiry.Certificate
+	for cell, endpoint := range t.kept[len(t.kept)-1].endpoints() {
+		switch {
+		case endpoint.CertFile != "":
+			all = append(all, expiry.File("cell-client", endpoint.CertFile))
+		case len(endpoint.Cert) > 0:
+			all = append(all, expiry.Chain("cell-client", "Cell "+cell, endpoint.Cert))
+		}
+	}
+	return all
+}
 
 // Since returns the topologies by which requests were routed, from an epoch to the current one, or the one that is about to come into
 // force if its epoch is asked for. It returns nil if the topology of that epoch is not known.

@@ -19,6 +19,7 @@ import (
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/admission"
 	"github.com/cellplane/cellplane/internal/election"
+	"github.com/cellplane/cellplane/internal/expiry"
 	"github.com/cellplane/cellplane/internal/fleet"
 	"github.com/cellplane/cellplane/internal/hub/clusters"
 	"github.com/cellplane/cellplane/internal/hub/eventnote"
@@ -95,6 +96,7 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 		return err
 	}
 	defer replication.pool.Close()
+	defer expiry.Follow(replication.pool.Certificates)()
 	options := c.Clusters
 	options.ExecutionSpace.Cells = replication.cells.clients
 	clusters, err := clusters.New(ctx, c.Hub, options)
