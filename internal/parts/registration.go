@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -79,6 +80,10 @@ func (p *Parts) CertificatesRenewed(ctx context.Context) error {
 func (p *Parts) hubClient() (client.Client, error) {
 	config, err := p.federation.Hub.AdminConfig()
 	if err != nil {
+		return nil, err
+	}
+	// From files it would take client-go up to five minutes to notice a renewal.
+	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, err
 	}
 	return bootstrap.NewClient(config)
