@@ -63,6 +63,14 @@ func load() ([]document, error) {
 		if err := yaml.UnmarshalStrict(json, definition); err != nil {
 			return nil, fmt.Errorf("decoding %s: %w", path, err)
 		}
+		if definition.Name == Marker {
+			if json, err = mark(json); err != nil {
+				return nil, fmt.Errorf("marking %s: %w", path, err)
+			}
+			if err := yaml.UnmarshalStrict(json, definition); err != nil {
+				return nil, fmt.Errorf("decoding %s: %w", path, err)
+			}
+		}
 		loaded = append(loaded, document{definition: definition, json: json})
 	}
 	slices.SortFunc(loaded, func(a, b document) int {

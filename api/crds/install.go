@@ -30,7 +30,7 @@ const retryInterval = time.Second
 const installWithin = 5 * time.Minute
 
 // Install applies all definitions and returns when the API server serves them. It can be repeated, also to upgrade
-// older definitions.
+// older definitions. Those of a later release stay if parts of this one go with them, as after a step back; otherwise they are an error.
 func Install(ctx context.Context, config *rest.Config) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // a short burst, bounded by the number of definitions
@@ -41,19 +41,61 @@ func Install(ctx context.Context, config *rest.Config) error {
 
 	ctx, cancel := context.WithTimeout(ctx, installWithin)
 	defer cancel()
-	group, ctx := errgroup.WithContext(ctx)
-	for _, document := range documents() {
-		group.Go(func() error {
-			if err := install(ctx, client, document); err != nil {
-				return fmt.Errorf("installing CRD %s: %w", document.definition.Name, err)
-			}
-			return nil
-		})
+	later, err := isLater(ctx, client)
+	if later || err != nil {
+		return err
 	}
-	return group.Wait()
+	group, groupCtx := errgroup.WithContext(ctx)
+	var marker document
+	for _, document := range documents() {
+		if document.definition.Name == Marker {
+			marker = document
+			continue
+		}
+		group.Go(func() error { return install(groupCtx, client, document) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return install(ctx, client, marker)
+}
+
+// isLater reports whether the definitions of a later release are installed.
+func isLater(ctx context.Context, client clientset.Interface) (bool, error) {
+	var present *apiextensionsv1.CustomResourceDefinition
+	var slow error
+	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (done bool, err error) {
+		present, err = client.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, Marker, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			present, err = nil, nil
+		}
+		slow = err
+		return err == nil, unlessSlow(err)
+	})
+	if err != nil {
+		return false, fmt.Errorf("reading CRD %s: %w", Marker, cmp.Or(slow, err))
+	}
+	if present == nil {
+		return false, nil
+	}
+	level, err := LevelOf(present.Annotations)
+	if err != nil || level <= Level {
+		return false, err
+	}
+	if err := Judge(present.Annotations); err != nil {
+		return true, fmt.Errorf("installing CRDs: the control plane must not be used: %w", err)
+	}
+	return true, nil
 }
 
 func install(ctx context.Context, client clientset.Interface, document document) error {
+	if err := serve(ctx, client, document); err != nil {
+		return fmt.Errorf("installing CRD %s: %w", document.definition.Name, err)
+	}
+	return nil
+}
+
+func serve(ctx context.Context, client clientset.Interface, document document) error {
 	applied, err := apply(ctx, client, document)
 	if err != nil {
 		return err

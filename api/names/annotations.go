@@ -198,3 +198,11 @@ const (
 	// DurabilityReplicatedPreferred acknowledges it with a warning if the backup cell does not confirm it in time.
 	DurabilityReplicatedPreferred = "replicated-preferred"
 )
+
+// Annotations of the CustomResourceDefinition that tells the level of all. See package crds.
+const (
+	// LevelAnnotation is the level of the definitions.
+	LevelAnnotation = "cellplane.io/level"
+	// ServesLevelAnnotation is the lowest level of parts that go with them.
+	ServesLevelAnnotation = "cellplane.io/serves-level"
+)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"github.com/cellplane/cellplane/api/crds"
 	"github.com/cellplane/cellplane/api/names"
 	cellengine "github.com/cellplane/cellplane/internal/engine"
 	"github.com/cellplane/cellplane/internal/engine/autoscaled"
@@ -106,7 +107,7 @@ func grantReports(ctx context.Context, hub client.Client) error {
 }
 
 // grantClusterGateway lets the cluster-gateway read the members, its credentials for them, the templates that it serves beside their
-// objects, ResourceRegistries, and the autoscalers whose metrics agents report. Of the Secrets beside the control plane's own it may read one.
+// objects, ResourceRegistries, the autoscalers whose metrics agents report, and the definition that tells the level of all. Of the Secrets beside the control plane's own it may read one.
 func grantClusterGateway(ctx context.Context, hub client.Client) error {
 	read := []string{"get", "list", "watch"}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: ClusterGatewayUser}}
@@ -119,6 +120,7 @@ func grantClusterGateway(ctx context.Context, hub client.Client) error {
 			{APIGroups: []string{"search.karmada.io"}, Resources: []string{"resourceregistries/status"}, Verbs: []string{"update"}},
 			{APIGroups: []string{"autoscaling"}, Resources: []string{"horizontalpodautoscalers"}, Verbs: read},
 			{APIGroups: []string{"autoscaling.karmada.io"}, Resources: []string{"federatedhpas"}, Verbs: read},
+			{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, ResourceNames: []string{crds.Marker}, Verbs: []string{"get"}},
 		}
 		return nil
 	}); err != nil {

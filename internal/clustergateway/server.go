@@ -32,6 +32,7 @@ import (
 	"github.com/cellplane/cellplane/internal/clustergateway/views"
 	"github.com/cellplane/cellplane/internal/clustergateway/wanted"
 	"github.com/cellplane/cellplane/internal/limits"
+	"github.com/cellplane/cellplane/internal/skew"
 	"github.com/cellplane/cellplane/internal/tunnel"
 )
 
@@ -51,6 +52,7 @@ type Server struct {
 	wanted   *wanted.Autoscalers // nil without templates
 	api      *serve.Server
 	trust    *trust
+	skew     *skew.Watch // of the hub
 	tunnels  tunnel.Tunnels
 	stopping chan struct{}
 }
@@ -67,6 +69,9 @@ func New(o CompletedOptions) (*Server, error) {
 	}
 	s.serving.ClientCA = ca
 	s.trust = newTrust(ca, o.ClientNames)
+	if s.skew, err = skew.New("the hub", o.hub); err != nil {
+		return nil, err
+	}
 	s.api = serve.New()
 	s.api.Budget = limits.NewBudget(o.MemoryBudget.Value(), limits.DefaultWait)
 	s.api.Streams = limits.NewStreams(o.MaxStreamsPerUser)
@@ -200,6 +205,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return s.serveMetrics(groupCtx) })
 	group.Go(func() error {
+		s.skew.Run(groupCtx)
+		return nil
+	})
+	group.Go(func() error {
 		<-groupCtx.Done()
 		close(s.stopping)
 		s.tunnels.Close() // agents open new ones when this replica is back
@@ -233,6 +242,10 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		if !s.members.Ready() {
 			http.Error(w, "still reading the members", http.StatusServiceUnavailable)
+			return
+		}
+		if err := s.skew.Problem(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		alive(w, r)

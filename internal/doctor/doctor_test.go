@@ -297,7 +297,7 @@ func (p *patient) testUnreachable(t *testing.T) {
 // TestSkew compares versions and clocks, which are the same for all control planes of this machine.
 func TestSkew(t *testing.T) {
 	v := version.MustParseGeneric
-	found := skew(map[string]*version.Version{"hub": v("1.36.1"), "a": v("1.36.3"), "b": v("1.35.0"), "c": v("1.34.9")})
+	found := differing(map[string]*version.Version{"hub": v("1.36.1"), "a": v("1.36.3"), "b": v("1.35.0"), "c": v("1.34.9")})
 	has(t, found, VersionSkew, Warning, "API server of b")
 	has(t, found, VersionSkew, Error, "API server of c")
 	if len(found) != 2 {

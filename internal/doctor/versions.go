@@ -6,10 +6,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
+
+	"github.com/cellplane/cellplane/api/crds"
+	"github.com/cellplane/cellplane/internal/skew"
 )
 
-// checkVersions compares the versions of all API servers with that of the hub.
-func (d *Doctor) checkVersions(context.Context) ([]Finding, error) {
+// checkVersions compares the versions of all API servers, and the levels of their CustomResourceDefinitions with those of the hub and of this program.
+func (d *Doctor) checkVersions(ctx context.Context) ([]Finding, error) {
 	versions := map[string]*version.Version{}
 	for _, p := range d.planes {
 		client, err := discovery.NewDiscoveryClientForConfig(p.config)
@@ -24,10 +27,39 @@ func (d *Doctor) checkVersions(context.Context) ([]Finding, error) {
 			return nil, fmt.Errorf("reading the version of %s: %w", p.name, err)
 		}
 	}
-	return skew(versions), nil
+	levels, err := d.apiLevels(ctx)
+	return append(differing(versions), levels...), err
 }
 
-func skew(versions map[string]*version.Version) []Finding {
+// apiLevels tells of control planes that do not go with this program, and of cells that have not the level of the hub.
+func (d *Doctor) apiLevels(ctx context.Context) ([]Finding, error) {
+	var findings []Finding
+	found := map[string]int{}
+	for _, p := range d.planes {
+		read, err := skew.Reader(p.config)
+		if err != nil {
+			return nil, err
+		}
+		annotations, err := read(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("reading the level of %s: %w", p.name, err)
+		}
+		if err := crds.Judge(annotations); err != nil {
+			findings = append(findings, find(VersionSkew, Error, "API of "+p.name, err.Error()))
+		}
+		if found[p.name], err = crds.LevelOf(annotations); err != nil {
+			return findings, err
+		}
+	}
+	for name, level := range found {
+		if level != found["hub"] {
+			findings = append(findings, find(VersionSkew, Warning, "API of "+name, fmt.Sprintf("its CustomResourceDefinitions are of level %d, those of the hub of level %d", level, found["hub"])))
+		}
+	}
+	return findings, nil
+}
+
+func differing(versions map[string]*version.Version) []Finding {
 	var findings []Finding
 	newest := versions["hub"]
 	for _, v := range versions {

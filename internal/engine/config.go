@@ -107,12 +107,15 @@ func (c *Config) Run(ctx context.Context) error {
 	if c.LimitMemory {
 		go governMemory(ctx, e.cell.Templates.Len, e.ready.Load)
 	}
+	go e.skew.Run(ctx)
 	if err := e.start(ctx); err != nil {
 		return err
 	}
+	if err := e.skew.Await(ctx); err != nil {
+		return nil //nolint:nilerr // stopped before it could lead
+	}
 	if !c.LeaderElect {
-		e.lead(ctx)
-		return nil
+		return e.leadUnlessRefused(ctx)
 	}
 	return e.elect(ctx)
 }

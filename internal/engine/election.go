@@ -65,10 +65,7 @@ func (e *engine) elect(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	go watch.run(watching)
-	err = candidate.Run(ctx, func(ctx context.Context) error {
-		e.lead(ctx)
-		return nil
-	})
+	err = candidate.Run(ctx, e.leadUnlessRefused)
 	if err != nil {
 		return fmt.Errorf("leading cell %s: %w", e.config.Cell, err)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/cellplane/cellplane/internal/engine/status"
 	"github.com/cellplane/cellplane/internal/interpreter"
 	"github.com/cellplane/cellplane/internal/ledger"
+	"github.com/cellplane/cellplane/internal/skew"
 )
 
 // The numbers of workers: writes to the cell mostly wait for etcd. The scheduler has many more: reservations made while
@@ -65,6 +66,7 @@ type engine struct {
 	metrics  []prometheus.Collector // shown while the engine leads
 	recorder *events.Recorder
 	logger   klog.Logger
+	skew     *skew.Watch // of the cell
 	ready    atomic.Bool
 	leading  atomic.Bool
 }
@@ -88,7 +90,11 @@ func (c *Config) build(ctx context.Context) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{config: c, client: client, cell: state, ledgers: ledgers, recorder: events.NewRecorder(ctx, client, c.SuccessEvents), logger: klog.FromContext(ctx)}
+	watch, err := skew.New("cell "+c.Cell, builtIn)
+	if err != nil {
+		return nil, err
+	}
+	e := &engine{config: c, client: client, skew: watch, cell: state, ledgers: ledgers, recorder: events.NewRecorder(ctx, client, c.SuccessEvents), logger: klog.FromContext(ctx)}
 	return e, e.buildStages()
 }
 
@@ -208,6 +214,23 @@ func (e *engine) start(ctx context.Context) error {
 	e.ready.Store(true)
 	klog.FromContext(ctx).Info("ready", "cell", e.config.Cell, "templates", e.cell.Templates.Len(), "works", e.cell.Works.Len(), "took", time.Since(began).Round(time.Millisecond))
 	return nil
+}
+
+// leadUnlessRefused leads until the context ends, or the cell is of a release that does not go with this one.
+func (e *engine) leadUnlessRefused(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var refused error
+	watching := make(chan struct{})
+	go func() {
+		defer close(watching)
+		refused = e.skew.Refused(ctx)
+		cancel()
+	}()
+	e.lead(ctx)
+	cancel()
+	<-watching
+	return refused
 }
 
 // lead runs all stages until the context ends.

@@ -79,5 +79,5 @@ func (e *engine) notReady() error {
 	if !e.ready.Load() {
 		return errors.New("the caches of the cell are not filled yet")
 	}
-	return nil
+	return e.skew.Problem()
 }

@@ -41,6 +41,7 @@ import (
 	"github.com/cellplane/cellplane/internal/gateway/views"
 	"github.com/cellplane/cellplane/internal/gateway/writerlease"
 	"github.com/cellplane/cellplane/internal/limits"
+	"github.com/cellplane/cellplane/internal/skew"
 )
 
 // watchTermination is the time in which watches end when the gateway stops.
@@ -70,6 +71,7 @@ type Config struct {
 	streams     *limits.Streams
 	budget      *limits.Budget
 	identity    *hubIdentity
+	skew        *skew.Watch // of the hub
 	// stop ends the background work that starts before Run.
 	stop context.CancelFunc
 	// stopping is closed when no more requests are accepted.
@@ -95,6 +97,9 @@ func NewConfig(o CompletedOptions) (*Config, error) {
 		return nil, err
 	}
 	c.identity = newHubIdentity(ownHub, hub)
+	if c.skew, err = skew.New("the hub", o.hub); err != nil {
+		return nil, err
+	}
 	source := o.source
 	if source == nil {
 		if source, err = topology.NewHubSource(o.hub); err != nil {

@@ -34,6 +34,7 @@ func (c *Config) NewServer() (*Server, error) {
 		healthz.NamedCheck("discovery", known(c.kinds.Known(), "the API of the hub is not known yet")),
 		healthz.NamedCheck("rbac", holds(c.authorizer.Ready, "the RBAC objects are not known yet")),
 		healthz.NamedCheck("hub-identity", c.identity.Rejected),
+		healthz.NamedCheck("release", func(*http.Request) error { return c.skew.Problem() }),
 		healthz.NamedCheck("served-apis", holds(c.served.Known, "the ServedAPIs are not known yet")),
 		healthz.NamedCheck("protection", holds(c.policies.Known, "the protection policies are not known yet")),
 	); err != nil {
@@ -75,6 +76,7 @@ func (s *Server) startWatching(hook genericserver.PostStartHookContext) error {
 	go s.config.policies.Run(ctx)
 	go s.config.served.Run(ctx)
 	go s.config.identity.Run(ctx)
+	go s.config.skew.Run(ctx)
 	if s.config.lease != nil {
 		reporter := &writerlease.Reporter{Keeper: s.config.lease, Hub: s.config.hubClient, Name: writerlease.NewName()}
 		go s.config.lease.Run(ctx)

@@ -26,6 +26,7 @@ import (
 	"github.com/cellplane/cellplane/internal/hub/policylimit"
 	"github.com/cellplane/cellplane/internal/hub/storespace"
 	"github.com/cellplane/cellplane/internal/scrape"
+	"github.com/cellplane/cellplane/internal/skew"
 )
 
 // LeaseName is the name of the Lease that the leader holds, in the namespace names.SystemNamespace.
@@ -58,7 +59,11 @@ func (c *Config) Run(ctx context.Context) error {
 	ctrllog.SetLogger(quiet(ctx))
 	c.Hub = rest.CopyConfig(c.Hub)
 	c.Hub.QPS = -1 // the hub's own flow control limits requests
-	status := newStatus(c.Identity)
+	watch, err := skew.New("the hub", c.Hub)
+	if err != nil {
+		return err
+	}
+	status := newStatus(c.Identity, watch.Problem)
 	part := status.part()
 	stop, err := part.Serve(ctx, c.BindAddress, c.HealthAddress)
 	if err != nil {
@@ -78,16 +83,20 @@ func (c *Config) Run(ctx context.Context) error {
 	limiting, stopLimiting := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { limiter.Run(limiting) })
+	running.Go(func() { watch.Run(limiting) })
 	defer running.Wait()
 	defer stopLimiting()
 	if err := c.ensureNamespaces(ctx); err != nil {
 		return err
 	}
-	return c.elect(ctx, func(ctx context.Context) error { return c.lead(ctx, status) })
+	if err := watch.Await(ctx); err != nil {
+		return nil //nolint:nilerr // stopped before it could lead
+	}
+	return c.elect(ctx, func(ctx context.Context) error { return c.lead(ctx, status, watch) })
 }
 
 // lead runs the controllers.
-func (c *Config) lead(ctx context.Context, status *status) error {
+func (c *Config) lead(ctx context.Context, status *status, watch *skew.Watch) error {
 	if err := admission.Install(ctx, c.Hub, c.Admission); err != nil {
 		return err
 	}
@@ -123,6 +132,7 @@ func (c *Config) lead(ctx context.Context, status *status) error {
 	group.Go(func() error { return failover.run(ctx) })
 	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return replication.sweepRecords(ctx) })
+	group.Go(func() error { return watch.Refused(ctx) })
 	return group.Wait()
 }
 

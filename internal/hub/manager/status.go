@@ -17,6 +17,7 @@ import (
 // status is what a replica reports over HTTP.
 type status struct {
 	identity string
+	problem  func() error // why this replica must not work
 	registry *prometheus.Registry
 
 	mu         sync.Mutex
@@ -31,8 +32,8 @@ type Report struct {
 	Cells   map[string]replicate.Status `json:"cells,omitempty"`
 }
 
-func newStatus(identity string) *status {
-	s := &status{identity: identity, registry: prometheus.NewRegistry()}
+func newStatus(identity string, problem func() error) *status {
+	s := &status{identity: identity, problem: problem, registry: prometheus.NewRegistry()}
 	s.registry.MustRegister(s.collectors()...)
 	return s
 }
@@ -77,7 +78,7 @@ func (s *status) report() Report {
 // part returns what a replica serves. A standby replica is as ready as the leader.
 func (s *status) part() health.Part {
 	return health.Part{
-		Ready:   func() error { return nil },
+		Ready:   s.problem,
 		Metrics: prometheus.Gatherers{s.registry, metrics.Registry}, // the second has those of the libraries
 		Handlers: map[string]http.HandlerFunc{"GET /replication": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

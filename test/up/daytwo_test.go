@@ -33,11 +33,18 @@ import (
 // certificateValidity is long enough for the start on a slow machine. The supervisor renews when a third is left.
 const certificateValidity = 90 * time.Second
 
-// TestCertificates runs a federation until all certificates with which it has started have ended, and expects that no request fails meanwhile, that every
-// server presents another one, that all parts tell of it, and that all this took no restart.
-func TestCertificates(t *testing.T) {
+// TestDayTwo runs a federation until its certificates have ended, and then lets its control planes be of other releases.
+func TestDayTwo(t *testing.T) {
 	p := newPlace(t)
 	p.supervise(local.Spec{Cells: 1}, local.Options{Binaries: testenv.Binaries(t), Parts: parts.Of(cellplane), NoFsync: true, CertificateValidity: certificateValidity})
+	t.Run("Certificates", func(t *testing.T) { place{t, p.dir}.testCertificates() })
+	t.Run("Releases", func(t *testing.T) { place{t, p.dir}.testReleases() })
+}
+
+// testCertificates waits until all certificates with which the federation has started have ended, and expects that no request fails meanwhile, that every
+// server presents another one, that all parts tell of it, and that all this took no restart.
+func (p place) testCertificates() {
+	t := p.T
 	ended := p.lastCertificate()
 	if left := time.Until(ended); left > certificateValidity {
 		t.Fatalf("certificates end in %s, want %s at most", left, certificateValidity)
@@ -155,17 +162,7 @@ func (p place) request(client kubernetes.Interface) (stop func() (rounds int)) {
 
 // testRenewed expects that certificates in use end later than at a time: those that servers present, and those of which parts tell.
 func (p place) testRenewed(client kubernetes.Interface, after time.Time) {
-	var state struct {
-		Ports     map[string]map[string]int
-		PartPorts map[string]int
-	}
-	data, err := os.ReadFile(filepath.Join(p.dir, "federation.json"))
-	if err != nil {
-		p.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &state); err != nil {
-		p.Fatal(err)
-	}
+	state := p.ports()
 	servers := map[string]int{"gateway": state.PartPorts["gateway"], "cluster-gateway": state.PartPorts["cluster-gateway"], "the federation's controllers": state.PartPorts["federation/kube-controller-manager"]}
 	for _, plane := range []string{"hub", "cell-a"} {
 		for _, server := range []string{"apiServer", "etcd", "etcdPeer", "etcdHTTP"} {
@@ -202,6 +199,24 @@ func (p place) testRenewed(client kubernetes.Interface, after time.Time) {
 		}
 		p.testTold(part, string(metrics), after, purposes...)
 	}
+}
+
+// ports are those of the federation.
+type ports struct {
+	Ports     map[string]map[string]int
+	PartPorts map[string]int
+}
+
+func (p place) ports() (all ports) {
+	p.Helper()
+	data, err := os.ReadFile(filepath.Join(p.dir, "federation.json"))
+	if err != nil {
+		p.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &all); err != nil {
+		p.Fatal(err)
+	}
+	return all
 }
 
 // presented returns when the certificate ends that a server on this machine presents. It may want one of the client later.
