@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -83,6 +86,23 @@ func (f *federation) stop() {
 		fmt.Fprintf(os.Stderr, "cellplane down: %v\n%s", err, output)
 	}
 	_ = os.RemoveAll(filepath.Dir(f.dir))
+}
+
+// address returns where a part of Cellplane serves its metrics.
+func (f *federation) address(part string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(f.dir, "federation.json"))
+	if err != nil {
+		return "", err
+	}
+	var state struct{ PartPorts map[string]int }
+	if err := json.Unmarshal(data, &state); err != nil {
+		return "", err
+	}
+	port, found := state.PartPorts[part]
+	if !found {
+		return "", fmt.Errorf("%s has no port", part)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
 }
 
 func (f *federation) config(name string) (*rest.Config, error) {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // settings are the sizes of a run.
@@ -38,8 +40,8 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.binary, "binary", "bin/cellplane", "the command to measure")
 	flags.IntVar(&s.workloads, "workloads", 1000, "workloads that each of the three clusters reports")
 	flags.IntVar(&s.autoscalers, "autoscalers", 50, "how many of them exist, and have an autoscaler")
-	flags.IntVar(&s.rounds, "rounds", 4, "how many intervals are measured")
-	flags.IntVar(&s.loads, "loads", 10, "how often the time from load to new pods is measured, with another workload each time")
+	flags.IntVar(&s.rounds, "rounds", 4, "how many intervals each measurement lasts")
+	flags.IntVar(&s.loads, "loads", 10, "how often the time from load to new replicas is measured, with another workload each time")
 	flags.DurationVar(&s.interval, "interval", 15*time.Second, "how often clusters report")
 	if err := flags.Parse(args); err != nil {
 		return s, err
@@ -65,7 +67,24 @@ func run(ctx context.Context, s settings) error {
 	if err != nil {
 		return err
 	}
-	if err := measureReports(ctx, f, r, s); err != nil {
+	idle, err := f.cores(ctx, reporting, func() error { return pause(ctx, s.interval) })
+	if err != nil {
+		return err
+	}
+	// What fails while it reports ends all.
+	group, ctx := errgroup.WithContext(ctx)
+	running, stop := context.WithCancel(ctx)
+	group.Go(func() error { return r.run(running) })
+	group.Go(func() error {
+		defer stop()
+		return measure(ctx, f, r, s, idle)
+	})
+	return group.Wait()
+}
+
+// measure measures while all clusters report. Idle is how many cores the parts that take reports use without any.
+func measure(ctx context.Context, f *federation, r *reporters, s settings, idle float64) error {
+	if err := measureReports(ctx, f, r, s, idle); err != nil {
 		return fmt.Errorf("measuring reports: %w", err)
 	}
 	lists, err := measureDecisions(ctx, f, r, s)
@@ -73,7 +92,7 @@ func run(ctx context.Context, s settings) error {
 		return fmt.Errorf("measuring decisions: %w", err)
 	}
 	if err := measureLoads(ctx, f, r, s); err != nil {
-		return fmt.Errorf("measuring the time to new pods: %w", err)
+		return fmt.Errorf("measuring the time to new replicas: %w", err)
 	}
 	return measureAsking(ctx, f, s, lists)
 }
