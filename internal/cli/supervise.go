@@ -46,7 +46,7 @@ func newSupervise() *cobra.Command {
 // pods run on this machine, as its user.
 func federationOptions(binaries kubebin.Binaries) (local.Options, error) {
 	self, err := os.Executable()
-	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true}, err
+	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true, MetricsAgents: true}, err
 }
 
 // readSettings returns the settings in a configuration file. Without a file they are nil.

@@ -36,6 +36,8 @@ type Options struct {
 	CertificateValidity time.Duration
 	// Streams lets simulated pods answer logs, exec, attach and port-forward. Commands run on this machine, as its user.
 	Streams bool
+	// MetricsAgents is the default of the setting.
+	MetricsAgents bool
 	// Settings change how processes run. Nil keeps the settings of the last run.
 	Settings *Settings
 }
@@ -147,6 +149,14 @@ func (f *Federation) Spec() Spec { return f.state.Spec }
 // Settings returns how its processes run.
 func (f *Federation) Settings() Settings { return f.state.Settings }
 
+// MetricsAgents reports whether members in push mode have an agent, too.
+func (f *Federation) MetricsAgents() bool {
+	if wanted := f.state.Settings.MetricsAgents; wanted != nil {
+		return *wanted
+	}
+	return f.options.MetricsAgents
+}
+
 // Customize applies the settings of the federation to a process.
 func (f *Federation) Customize(spec process.Spec) process.Spec {
 	return f.state.Settings.customize(spec)
@@ -187,7 +197,7 @@ func (f *Federation) newControlPlane(role controlplane.Role, name string) (*cont
 		CertificateValidity: f.options.CertificateValidity,
 		NoFsync:             f.options.NoFsync || isFalse(f.state.Settings.Fsync),
 		Streams:             f.options.Streams && !isFalse(f.state.Settings.PodStreams),
-		Usage:               f.state.Settings.MetricsAgents,
+		Usage:               f.MetricsAgents(),
 		Customize:           f.Customize,
 	})
 }

@@ -37,8 +37,8 @@ type Settings struct {
 	PodStreams *bool `json:"podStreams,omitempty"`
 	// Fsync says whether etcd flushes its writes to disk. The default is true.
 	Fsync *bool `json:"fsync,omitempty"`
-	// MetricsAgents says whether members in push mode have an agent, too: it reports metrics. The default is false.
-	MetricsAgents bool `json:"metricsAgents,omitempty"`
+	// MetricsAgents says whether members in push mode have an agent, too: it reports metrics. The default is that of the Options.
+	MetricsAgents *bool `json:"metricsAgents,omitempty"`
 	// Env are environment variables of all processes.
 	Env map[string]Value `json:"env,omitempty"`
 	// Parts are the settings of single programs ("engine") or processes ("cell-a/engine"). Those of a process win.

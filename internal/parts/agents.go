@@ -24,7 +24,7 @@ import (
 func (p *Parts) prepareAgents() error {
 	for i, member := range p.federation.Members {
 		pulls := p.federation.Spec().Pulls(i)
-		if !pulls && !p.federation.Settings().MetricsAgents {
+		if !pulls && !p.federation.MetricsAgents() {
 			continue
 		}
 		if err := p.prepareAgent(member, pulls); err != nil {

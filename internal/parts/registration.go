@@ -142,7 +142,7 @@ func (p *Parts) join(ctx context.Context) error {
 			}
 			continue
 		}
-		if p.federation.Settings().MetricsAgents {
+		if p.federation.MetricsAgents() {
 			if _, err := p.admitAgent(ctx, member, false); err != nil {
 				return fmt.Errorf("joining %s: %w", member.Name(), err)
 			}

@@ -63,7 +63,11 @@ func newWorld(t *testing.T) *world {
 			t.Errorf("cellplane down: %v\n%s", err, output)
 		}
 	})
-	w.run("up", "--cells", "2", "--members", strconv.Itoa(*memberCount), "--nodes", "4")
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: local.cellplane.io/v1alpha1\nkind: LocalFederation\nmetricsAgents: false\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.run("up", "--config", config, "--cells", "2", "--members", strconv.Itoa(*memberCount), "--nodes", "4")
 	w.federation = w.connect("")
 	for i := range *memberCount {
 		name := fmt.Sprintf("member%d", i+1)

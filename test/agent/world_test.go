@@ -31,7 +31,7 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// federation has a member that is pushed to, whose agent only reports metrics, and one that pulls. All periods are short.
+// federation has a member that is pushed to, whose agent only reports metrics, as it does by default, and one that pulls. All periods are short.
 const federation = `
 apiVersion: local.cellplane.io/v1alpha1
 kind: LocalFederation
@@ -39,7 +39,6 @@ cells: 2
 members: 2
 nodes: 1
 pull: 1
-metricsAgents: true
 fsync: false
 parts:
   hub-manager: {flags: {cluster-monitor-period: 200ms, cluster-monitor-grace-period: 4s}}

@@ -33,7 +33,6 @@ kind: LocalFederation
 cells: 1
 members: 3
 nodes: 1
-metricsAgents: true
 `
 
 // federation is a running federation.

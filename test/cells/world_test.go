@@ -57,6 +57,7 @@ kind: LocalFederation
 cells: 2
 members: 2
 nodes: 2
+metricsAgents: false
 fsync: false
 `
 

@@ -36,7 +36,6 @@ cells: 2
 members: 3
 nodes: 1
 pull: 1
-metricsAgents: true
 fsync: false
 parts:
   engine: {flags: {horizontal-pod-autoscaler-sync-period: 1s}}

@@ -124,6 +124,7 @@ cells: 5
 members: 1
 nodes: 2
 parts:
+  agent: {flags: {workload-metrics-interval: 1s}}
   cell-a/engine: {flags: {workers-per-member: 7}}
   kube-apiserver: {flags: {profiling: true}}
 `), 0o600); err != nil {
@@ -253,6 +254,7 @@ spec:
 		p.Errorf("through the proxy member1 has these nodes:\n%s", nodes)
 	}
 	p.testMemberCommands()
+	p.testMetrics()
 	p.testRollouts()
 	p.run("kubectl", "delete", "namespace", "demo", "--timeout", "2m")
 	for _, plane := range []string{"hub", "cell-a", "member1"} {
@@ -291,6 +293,14 @@ spec:
       serviceAccountName: robot
       containers: [{name: web, image: nginx, envFrom: [{secretRef: {name: key}}]}]
 `
+
+// testMetrics expects that the member has an agent, which reports what the workload of demo has there.
+func (p place) testMetrics() {
+	testenv.Eventually(p.T, "the pods of the workload are counted", func(ctx context.Context) (bool, error) {
+		output, err := p.command(ctx, "kubectl", "-n", "demo", "get", "workloadmetrics", "web-deployment.member1", "--no-headers").CombinedOutput()
+		return err == nil && slices.Equal(strings.Fields(string(output))[:3], []string{"web-deployment.member1", "member1", "2/2"}), fmt.Errorf("%w: %s", err, output)
+	})
+}
 
 // testMemberCommands looks into the member by the commands that Karmada's users know.
 func (p place) testMemberCommands() {
