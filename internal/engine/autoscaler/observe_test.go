@@ -73,6 +73,8 @@ func TestDecisions(t *testing.T) {
 		{name: "copies, up", binding: placed(duplicated, 2, 2, 2), metric: cpu, reports: map[string]*report{"m1": using(2, 100), "m2": using(2, 75)}, want: 4},
 		{name: "copies, down", binding: placed(duplicated, 4, 4, 4), metric: cpu, reports: map[string]*report{"m1": using(4, 25), "m2": using(4, 25)}, want: 2},
 		{name: "copies, as they should be", binding: placed(duplicated, 2, 2, 2), metric: cpu, reports: map[string]*report{"m1": using(2, 55), "m2": using(2, 45)}, want: 2},
+		{name: "pods that a quota keeps away are not asked for again", binding: placed(divided, 12, 4, 2), metric: cpu, reports: map[string]*report{"m1": using(4, 100), "m2": using(2, 100)}, want: 12},
+		{name: "pods that a quota keeps away, and that are not needed", binding: placed(divided, 12, 4, 2), metric: cpu, reports: map[string]*report{"m1": using(4, 25), "m2": using(2, 25)}, want: 3},
 		{name: "nowhere", binding: placed(divided, 4), metric: cpu, want: 4, err: "not placed in any cluster"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
