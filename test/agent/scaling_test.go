@@ -122,7 +122,7 @@ func (w *world) workloadsAreScaled() {
 
 	protection := &cellplanev1alpha1.ProtectionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "no-scale-down"}, Spec: cellplanev1alpha1.ProtectionPolicySpec{
 		ResourceSelectors: []cellplanev1alpha1.ProtectedResources{{APIGroups: []string{"apps"}, Kinds: []string{"Deployment"}, Namespaces: []string{namespace}}},
-		ScaleDown:         &cellplanev1alpha1.ScaleDownProtection{MaxDecrease: ptr.To(intstr.FromInt32(1))},
+		ScaleDown:         &cellplanev1alpha1.ScaleDownProtection{Window: &cellplanev1alpha1.ScaleDownWindow{Seconds: 3600, MaxDecrease: intstr.FromInt32(0)}},
 	}}
 	w.create(protection)
 	w.use(burst, "100m")
@@ -137,9 +137,33 @@ func (w *world) workloadsAreScaled() {
 	until(w, "it is not scaled down while a cluster is silent", w.gateway, deployment(burst), replicas(4))
 	w.signalAgent("restart")
 	until(w, "it is scaled down", w.gateway, deployment(burst), replicas(1))
+	w.refusedOnce()
 
 	until(w, "the autoscaler without a policy scales", w.gateway, deployment(plain), replicas(3))
 	until(w, "the autoscaler with a policy does not", w.gateway, deployment(kept), replicas(2))
+}
+
+// refusedOnce checks that the same refusal of the protection policy is one event, though it was tried once in each period.
+func (w *world) refusedOnce() {
+	w.Helper()
+	events := &corev1.EventList{}
+	if err := w.gateway.List(w.Context(), events, client.InNamespace(namespace)); err != nil {
+		w.Fatal(err)
+	}
+	said := map[string]int32{}
+	for _, e := range events.Items {
+		if e.InvolvedObject.Name == scaler().Name && e.Reason == "FailedRescale" && strings.Contains(e.Message, "no-scale-down") {
+			said[e.Message] += max(e.Count, 1)
+		}
+	}
+	for message, count := range said {
+		if count != 1 {
+			w.Errorf("%d events say %q", count, message)
+		}
+	}
+	if len(said) == 0 {
+		w.Error("no event says that the policy has refused")
+	}
 }
 
 // limitsFollowTheClock checks that a CronFederatedHPA changes an autoscaler, which then decides with what it was changed to.
