@@ -8,6 +8,9 @@ func (p *planner) effective(s *state, entry *Entry) Envelope {
 		return e
 	}
 	e.Pods, e.Available = max(e.Pods, o.Pods), min(e.Available, o.Available)
+	if s.Taken != nil {
+		e.Pods = max(e.Pods, s.Taken.Replicas)
+	}
 	if o.Seq == entry.Seq && entry.Command.Revision == p.in.Revision {
 		e.Updated = max(e.Updated, o.Updated)
 	}

@@ -72,7 +72,7 @@ func (w *world) updated() int {
 func (w *world) calm() {
 	w.logf("calm")
 	for _, m := range w.members {
-		m.cutOff, m.dead, m.held = false, false, false
+		m.cutOff, m.dead, m.held, m.open = false, false, false, false
 		w.back(m)
 	}
 	w.paused = false

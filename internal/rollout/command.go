@@ -88,6 +88,8 @@ type Cluster struct {
 	// Failing is whether pods of the cluster have been unavailable for longer than the progress deadline. They may be replaced then, even
 	// while too few pods are available.
 	Failing bool
+	// Taken is set while the copy is out of the federation's hands.
+	Taken *Taken
 	// Hold is why the cluster may not begin an update yet; empty if it may. Stages set it.
 	Hold string
 }

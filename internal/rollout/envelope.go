@@ -40,7 +40,8 @@ func (in *Input) Updated() []bool {
 	for i := range p.states {
 		s := &p.states[i]
 		command := &s.Entry.Command
-		updated[i] = s.Entry.Seq > 0 && command.Revision == in.Revision && !s.Unreachable && s.Observed != nil && s.rest && !s.wantsUpdate(p) &&
+		taken := s.Taken != nil && s.Taken.Differs
+		updated[i] = s.Entry.Seq > 0 && command.Revision == in.Revision && !s.Unreachable && !taken && s.Observed != nil && s.rest && !s.wantsUpdate(p) &&
 			s.Observed.Available >= command.Replicas
 	}
 	return updated

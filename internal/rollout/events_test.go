@@ -96,6 +96,12 @@ func (w *world) heal() bool {
 	return false
 }
 
+// open opens the entry of a member, or closes it.
+func (w *world) open(m *member) {
+	m.open = !m.open
+	w.logf("the entry in %s is open: %v", m.name, m.open)
+}
+
 func (w *world) pause(paused bool) {
 	w.paused = paused
 	w.logf("paused %v", w.paused)

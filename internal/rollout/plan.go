@@ -51,6 +51,7 @@ func Plan(in Input) Result { return plan(in, rules{}) }
 
 func plan(in Input, rules rules) Result {
 	p := newPlanner(in, rules)
+	p.follow()
 	p.pause()
 	p.scaleIn()
 	if p.sums.Available < p.in.Bounds.minAvailable() {
@@ -92,7 +93,7 @@ func newPlanner(in Input, rules rules) *planner {
 		}
 		s.entry, s.rest = s.settle(rules), s.atRest()
 		s.waiting = s.waits()
-		s.reason, s.blocked = s.waiting, s.Lost || s.Unreachable
+		s.reason, s.blocked = s.waiting, s.Lost || s.Unreachable || s.Taken != nil
 		p.sums = p.sums.plus(p.counted(s, &s.entry))
 	}
 	for i := range p.states {
@@ -118,6 +119,8 @@ func (s *state) waits() string {
 		return "given up: its replicas were moved to other clusters"
 	case s.Unreachable:
 		return "waits until the cluster answers"
+	case s.Taken != nil:
+		return untilClosed
 	case s.Entry.Seq > 0 && s.Observed == nil:
 		return "waits for a new report of the cluster"
 	case !s.observed() && !s.Refused:
@@ -156,8 +159,11 @@ func (p *planner) result() Result {
 	result := Result{Decisions: make([]Decision, len(p.states)), Sums: p.sums}
 	for i := range p.states {
 		s := &p.states[i]
+		if s.waiting == untilClosed && !s.commanded && !s.awaited(p) {
+			s.reason = "" // it may be open for as long as anybody likes
+		}
 		d := &result.Decisions[i]
-		*d = Decision{Name: s.Name, Entry: s.entry, Commanded: s.commanded, Reason: s.reason, Blocked: s.blocked && !s.commanded}
+		*d = Decision{Name: s.Name, Entry: s.entry, Commanded: s.commanded, Reason: s.reason, Blocked: s.blocked && !s.commanded && s.reason != ""}
 		if s.commanded || !s.rest || s.Lost || s.Entry.Command.Replicas != s.Share || s.wantsUpdate(p) {
 			if d.Reason == "" {
 				d.Reason, d.Blocked = p.progress(s)

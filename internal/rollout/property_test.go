@@ -132,3 +132,59 @@ func TestBoundsHoldForInterpretedKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestBoundsHoldWithEntries does the same while people take copies out of the federation's hands, and give them back.
+func TestBoundsHoldWithEntries(t *testing.T) {
+	t.Logf("seeds %d to %d", *first, *first+uint64(*runs/2)-1)
+	for seed := *first; seed < *first+uint64(*runs/2); seed++ {
+		if failed := run(seed, rules{}, faults{entries: true}); failed != nil {
+			t.Fatalf("%s", failed)
+		}
+	}
+}
+
+// TestOthersGoOn opens the entry of a member before an update, whatever the bounds are. All others finish the update, and the plan tells what it waits for. When the entry is
+// closed, so does that member.
+func TestOthersGoOn(t *testing.T) {
+	for seed := range uint64(50) {
+		w := newWorld(seed, rules{}, faults{})
+		w.events, w.bounds.Partition = 0, 0
+		for _, m := range w.members {
+			m.share = max(1, m.share)
+		}
+		w.bounds.Replicas = 0
+		for _, m := range w.members {
+			w.bounds.Replicas += m.share
+		}
+		fail := func(why string, result Result) {
+			t.Helper()
+			t.Fatalf("seed %d, %s: %s\n%+v\n%s", seed, w.kind, why, result.Decisions, strings.Join(w.trace, "\n"))
+		}
+		var result Result
+		for n := 0; n == 0 || n < rounds && !finished(result); n++ {
+			result = w.round(func() {})
+		}
+		w.open(w.members[0])
+		for range 2 { // an update during an update, too
+			w.update(false)
+			for range rounds {
+				result = w.round(func() {})
+			}
+			for i, d := range result.Decisions {
+				switch {
+				case i == 0 && (d.Done || !d.Blocked || d.Reason != untilClosed):
+					fail("the open member does not wait", result)
+				case i > 0 && !d.Done:
+					fail("another member is not done", result)
+				}
+			}
+		}
+		w.open(w.members[0])
+		for n := 0; n == 0 || n < rounds && !finished(result); n++ {
+			result = w.round(func() {})
+		}
+		if err := w.checkEnd(); err != nil || !finished(result) {
+			fail(fmt.Sprintf("it does not finish after the entry is closed: %v", err), result)
+		}
+	}
+}

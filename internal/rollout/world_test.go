@@ -59,6 +59,8 @@ type faults struct {
 	statefulSets bool
 	// interpreted is no fault: all runs are of kinds that an interpreter describes.
 	interpreted bool
+	// entries is no fault: people take copies out of the federation's hands.
+	entries bool
 }
 
 type storedWork struct {
@@ -79,9 +81,12 @@ type member struct {
 	// What the object carries.
 	seq      int64
 	revision string
+	replicas int
 
 	cutOff, dead, lost bool
 	failing, held      bool
+	// open members take no command: their entry is open.
+	open bool
 	// picky members refuse bad revisions, in the command with the number refused.
 	picky   bool
 	refused int64
@@ -156,10 +161,14 @@ func (w *world) input(e *engine) Input {
 		if m.held {
 			hold = "held"
 		}
-		in.Clusters = append(in.Clusters, Cluster{
+		c := Cluster{
 			Name: m.name, Share: m.share, Chosen: w.keep, Entry: e.ledger[m.name], Observed: e.observed[m.name], Unreachable: m.cutOff || m.dead, Lost: m.lost, Failing: m.failing,
 			Refused: m.refused == e.ledger[m.name].Seq, Hold: hold,
-		})
+		}
+		if m.open && m.seq > 0 {
+			c.Taken = &Taken{Replicas: m.replicas, Newest: m.revision == w.revision, Differs: m.seq != c.Entry.Seq}
+		}
+		in.Clusters = append(in.Clusters, c)
 	}
 	return in
 }
@@ -236,7 +245,7 @@ func (w *world) deliver(e *engine, m *member, late bool) {
 
 // write is a write to the member. One that carries an older command than the object is refused.
 func (w *world) write(m *member, entry Entry) {
-	if m.cutOff || m.dead || entry.Seq == m.seq || entry.Seq < m.seq && !w.faults.anyOrder {
+	if m.cutOff || m.dead || m.open || entry.Seq == m.seq || entry.Seq < m.seq && !w.faults.anyOrder {
 		return
 	}
 	c := entry.Command
@@ -246,7 +255,7 @@ func (w *world) write(m *member, entry Entry) {
 	}
 	m.seq = entry.Seq
 	w.logf("deliver %s #%d", m.name, m.seq)
-	m.revision = c.Revision
+	m.revision, m.replicas = c.Revision, c.Replicas
 	m.workload.Apply(controllermodel.Spec{
 		Replicas: c.Replicas, Surge: c.Surge, Unavailable: c.Unavailable, Partition: c.Partition, Revision: c.Revision, Paused: c.Paused,
 	})
@@ -300,6 +309,8 @@ func (w *world) some(do func(*member)) {
 func (w *world) act() {
 	e := w.anyEngine()
 	switch n := w.random.IntN(1000); {
+	case n < w.events && w.faults.entries && w.random.IntN(3) == 0:
+		w.open(w.anyMember())
 	case n < w.events:
 		w.event(w.anyMember())
 	case n < 450:

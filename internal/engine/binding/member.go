@@ -41,7 +41,8 @@ type member struct {
 	unreachable bool
 	unread      bool // it may have the workload, has no Work, and does not answer
 	failed      bool // the member has refused the Work
-	open        bool // or rather the engine has not written it, because an entry is open
+	open        bool // or rather the copy is out of the federation's hands, and newest is whether it has the pod template that it should have in the end
+	newest      bool
 	failing     bool
 	shortSince  time.Time
 }
@@ -82,11 +83,18 @@ func (m *member) observe(b *Controller) {
 		return
 	}
 	report := b.report(m.work)
-	m.unreachable, m.failed, m.open = !report.Trusted, report.Failed(), report.HeldBack()
-	if len(report.Objects) != 1 || report.Objects[0] == nil {
+	m.unreachable, m.failed, m.open = !report.Trusted, report.Failed(), len(report.Open) > 0 || report.HeldBack()
+	if len(report.Objects) != 1 {
 		return
 	}
 	observed := report.Objects[0]
+	if observed == nil && m.open {
+		observed = report.Shown(0) // it carries the labels of the cell that had the workload before
+	}
+	if observed == nil {
+		return
+	}
+	m.open = m.open || observed.Entry != nil
 	m.live, m.agrees, m.shortSince = observed.Rollout, observed.Agrees(m.work.Objects[0].Fingerprint), observed.ShortSince
 	m.failing = m.live != nil && m.live.Short() && (m.live.Stuck || time.Since(m.shortSince) >= m.deadline())
 }
@@ -134,7 +142,8 @@ func (m *member) adopt(kind rollout.Kind) rollout.Entry {
 	if m.live != nil && m.live.Seq > told.Seq {
 		command = m.live.Command // by a Work that is lost
 	}
-	if m.live != nil && !m.unreachable && (m.agrees || m.live.Seq > told.Seq) && m.live.Observation.Current {
+	known := m.agrees || m.live != nil && (m.live.Seq > told.Seq || m.open && max(1, m.live.Seq) == told.Seq)
+	if m.live != nil && !m.unreachable && known && m.live.Observation.Current {
 		o := m.live.Observation
 		o.Seq = max(told.Seq, o.Seq)
 		command.Surge, command.Unavailable = m.live.Command.Surge, m.live.Command.Unavailable
@@ -171,6 +180,12 @@ func (m *member) cluster() rollout.Cluster {
 		told := copyIn(m.work)
 		c.Refused = !m.deliverable() || m.failed && !m.unreachable && told != nil && told.Seq == m.entry.Seq
 	}
+	if m.open {
+		c.Taken = &rollout.Taken{Replicas: m.entry.Command.Replicas, Newest: m.newest, Differs: !m.agrees}
+		if m.live != nil {
+			c.Taken.Replicas = m.live.Command.Replicas
+		}
+	}
 	return c
 }
 
@@ -192,7 +207,7 @@ func (m *member) observation() *rollout.Observation {
 		return &rollout.Observation{Version: m.entry.Seen} // there is no object
 	}
 	o := m.live.Observation
-	if m.live.Seq == 0 && (told.Seq > 1 || m.agrees) {
+	if m.live.Seq == 0 && (told.Seq > 1 || m.agrees || m.open) {
 		o.Seq = 1 // without a number, it has the first command
 		if told.Seq == 1 {
 			o.Revision = told.Command.Revision

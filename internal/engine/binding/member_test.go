@@ -49,6 +49,14 @@ func TestAdoptMember(t *testing.T) {
 			rollout.Entry{Seq: 1, Command: told, Revisions: []string{unknown, "a"}, Loosened: rollout.Envelope{Pods: 8, Updated: 4}},
 		},
 		{
+			"whose copy people have scaled", member{work: workWith(1, told), open: true, live: liveWith(0, rollout.Command{Replicas: 6, Surge: 1, Unavailable: 1}, rollout.Observation{Version: 7, Current: true, Pods: 6, Available: 6, Updated: 6})},
+			rollout.Entry{Seq: 1, Seen: 7, Command: told, Revisions: []string{"a"}, Loosened: rollout.Envelope{Pods: 4, Available: 4, Updated: 4}},
+		},
+		{
+			"whose copy people hold, and that has not got the Work's command", member{work: workWith(3, told), open: true, live: liveWith(2, told, rollout.Observation{Version: 7, Current: true, Pods: 4, Available: 4, Updated: 4})},
+			rollout.Entry{Seq: 3, Command: told, Revisions: []string{unknown, "a"}, Loosened: rollout.Envelope{Pods: 5, Updated: 4}},
+		},
+		{
 			"that does not answer", member{work: workWith(3, told), unreachable: true},
 			rollout.Entry{Seq: 3, Command: told, Revisions: []string{unknown, "a"}, Loosened: rollout.Envelope{Pods: 5, Updated: 4}},
 		},
@@ -85,6 +93,7 @@ func TestObservationOfMember(t *testing.T) {
 		{"not known", member{unreachable: true}, nil},
 		{"no object", member{work: workWith(2, old), entry: rollout.Entry{Seen: 9}}, &rollout.Observation{Version: 9}},
 		{"the first command", member{work: workWith(1, old), agrees: true, live: liveWith(0, none, rollout.Observation{Version: 3}), revision: "b"}, &rollout.Observation{Version: 3, Seq: 1, Revision: "a"}},
+		{"the first command, changed by people", member{work: workWith(1, old), open: true, live: liveWith(0, none, rollout.Observation{Version: 3}), revision: "b"}, &rollout.Observation{Version: 3, Seq: 1, Revision: "a"}},
 		{"not the first command yet", member{work: workWith(1, old), live: liveWith(0, none, rollout.Observation{Version: 3}), revision: "b"}, &rollout.Observation{Version: 3}},
 		{"still the first command", member{work: workWith(2, old), live: liveWith(0, none, rollout.Observation{Version: 3}), revision: "b"}, &rollout.Observation{Version: 3, Seq: 1}},
 		{"the newest pod template", member{work: workWith(2, old), live: liveWith(2, old, rollout.Observation{Version: 3}), revision: "a"}, &rollout.Observation{Version: 3, Seq: 2, Revision: newest}},

@@ -286,8 +286,23 @@ func (r *rolling) addMembers(targets []workv1alpha2.TargetCluster, works []*cell
 func (r *rolling) complete(ctx context.Context) {
 	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
 		m.complete(ctx, r)
+		m.newest = m.open && r.hasNewest(ctx, m)
 		return m.entry.Seq == 0 && m.copy == nil
 	})
+}
+
+// hasNewest reports whether a copy that is out of the federation's hands has the pod template that it should have in the end. Its member is asked: people may have
+// written any.
+func (r *rolling) hasNewest(ctx context.Context, m *member) bool {
+	if m.copy == nil || m.unreachable || m.entry.Seq == 0 || m.entry.Command.Revision == m.revision {
+		return false
+	}
+	live, err := r.b.read(ctx, m.name, r.t.Kind.GroupVersionKind, cell.Key{Namespace: r.t.Namespace, Name: r.t.Name})
+	if live == nil || err != nil {
+		return false
+	}
+	manifest, err := rollout.WithLiveTemplate(m.copy.manifest, live)
+	return err == nil && manifest == m.copy.manifest
 }
 
 // changes reports whether pods of a workload without a ledger are to change, in a cluster that is not the only one. Until then there is nothing to plan: every
