@@ -15,6 +15,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/rollout"
 )
 
@@ -131,8 +132,10 @@ func (r *rolling) restoreOne(ctx context.Context, m *missing, plans bool) error 
 	if err != nil {
 		return err
 	}
-	manifest, err := rollout.WithLiveTemplate(wanted.manifest, live)
-	if err != nil {
+	manifest := wanted.manifest
+	if told != nil && wanted.asks != nil && !m.left && r.hasBegun(wanted) && isOpen(live) {
+		told = &rollout.Copy{Seq: told.Seq, Command: wanted.asks.Command} // what people have made of it is not what the federation wants
+	} else if manifest, err = rollout.WithLiveTemplate(manifest, live); err != nil {
 		return err
 	}
 	t := *r.t
@@ -147,6 +150,20 @@ func (r *rolling) restoreOne(ctx context.Context, m *missing, plans bool) error 
 	}
 	m.work, err = r.b.workOf(r.binding, &t, &rendered{cluster: wanted.cluster, manifest: manifest, trace: wanted.trace})
 	return err
+}
+
+// hasBegun reports whether a cluster was told already to have the pod template that it should have in the end. Then that need not be read from the cluster.
+func (r *rolling) hasBegun(wanted *rendered) bool {
+	if entry, stored := r.ledger[wanted.cluster]; stored {
+		return entry.Command.Revision == wanted.asks.Command.Revision
+	}
+	return r.binding.Annotations[names.RolloutStagesAnnotation] == ""
+}
+
+// isOpen reports whether an object in a member is out of the federation's hands.
+func isOpen(live *unstructured.Unstructured) bool {
+	_, open := entry.Of(live.GetAnnotations())
+	return open
 }
 
 // owns reports whether an object in a member is the copy of this template.

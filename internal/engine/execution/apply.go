@@ -264,6 +264,7 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 		return false, nil
 	}
 	if open, is := entry.Of(live.GetAnnotations()); is {
+		q.followOpen(work, object, live)
 		return false, &openError{Opened{Object: *object, Entry: open}}
 	}
 	if err := q.openWritten(ctx, client, c, work, object, change{live: live, desired: desired, merged: merged}); err != nil {

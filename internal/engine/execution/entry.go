@@ -3,10 +3,12 @@ package execution
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/cell"
@@ -86,6 +88,7 @@ func (q *memberQueue) reportEntries(work *cell.Work, err error) time.Duration {
 		return 0
 	}
 	q.countEntries(before, open)
+	q.unfollow(work, before, open)
 	now, after := time.Now(), entryPoll
 	for i := range open {
 		if left := open[i].Until.Sub(now); left > 0 && left < after {
@@ -108,6 +111,28 @@ func (q *memberQueue) reportEntries(work *cell.Work, err error) time.Duration {
 		return 0
 	}
 	return after
+}
+
+// followOpen watches an open object that does not carry our labels: its template was in another cell before. Not even labels are written to it, but its status is reported.
+func (q *memberQueue) followOpen(work *cell.Work, object *cell.Object, live *unstructured.Unstructured) {
+	if q.e.own != nil || live.GetLabels()[names.CellLabel] == q.e.cell.Name {
+		return // the watch of our objects sees it
+	}
+	q.lookOut(object, work.Key)
+	q.sawUnmarked(object, work.Key, live)
+}
+
+// unfollow ends that for objects that are not open any more.
+func (q *memberQueue) unfollow(work *cell.Work, before, open []Opened) {
+	for i := range before {
+		was := &before[i].Object
+		still := slices.ContainsFunc(open, func(o Opened) bool {
+			return o.Object.GroupVersionKind == was.GroupVersionKind && o.Object.Key == was.Key
+		})
+		if !still && !work.ReportOnly { // that one is watched for its comparison
+			q.lookAway(was, work.Key)
+		}
+	}
 }
 
 // openOf returns the objects of a Work that are open: as read a moment ago, or as observed.

@@ -196,7 +196,8 @@ type Report struct {
 	Settled bool
 	// Open are the objects that are out of the federation's hands.
 	Open []Opened
-	// Comparison is set if the Work is only reported about, and was compared as it is now. Unmarked are its objects that do not carry our labels.
+	// Comparison is set if the Work is only reported about, and was compared as it is now. Unmarked are its objects, or those of a Work of which some are open, that do not
+	// carry our labels.
 	Comparison *Comparison
 	Unmarked   []*Observed
 }
@@ -233,7 +234,7 @@ func (e *Controller) Report(work *cell.Work) Report {
 			observed = nil
 		}
 		report.Objects[i], report.Resources[i] = observed, resource
-		if work.ReportOnly {
+		if work.ReportOnly || len(report.Open) > 0 {
 			report.Unmarked = append(report.Unmarked, q.unmarkedIn(object, work.Key))
 		}
 		report.Trusted = report.Trusted && synced

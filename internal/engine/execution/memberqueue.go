@@ -253,7 +253,9 @@ func (q *memberQueue) reconcile(ctx context.Context, key cell.Key) error {
 	switch {
 	case work == nil:
 		q.e.outcomes.forget(key)
-		q.countEntries(q.e.entries.set(key, nil), nil)
+		open := q.e.entries.set(key, nil)
+		q.countEntries(open, nil)
+		q.unfollow(&cell.Work{Key: key}, open, nil)
 		q.stopComparing(key)
 		q.e.cell.Manifests.Forget(key)
 		return nil

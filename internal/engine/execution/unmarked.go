@@ -10,10 +10,11 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/engine/cell"
+	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
 
-// unmarked caches objects of a kind in a member that do not carry our labels, for Works that are only reported about.
+// unmarked caches objects of a kind in a member that do not carry our labels, for Works that are only reported about, and for open objects with the labels of another cell.
 type unmarked struct {
 	collection *collection
 	cancel     context.CancelFunc // ends the watch; guarded by the queue's lock
@@ -158,7 +159,11 @@ func (u *unmarked) observe(work cell.Key, obj *unstructured.Unstructured, compar
 	if same && before.version >= now.version {
 		return
 	}
+	if open, is := entry.Of(obj.GetAnnotations()); is {
+		now.Entry = &open
+	}
 	c.interpret(obj, now, before)
+	c.setRollout(obj, now, before)
 	u.mu.Lock()
 	if current := u.seen[key]; u.works[key] == work && (current == nil || current.UID != now.UID || current.version < now.version) {
 		u.seen[key] = now
@@ -167,7 +172,7 @@ func (u *unmarked) observe(work cell.Key, obj *unstructured.Unstructured, compar
 	if compare && (!same || before.digest != now.digest || before.deleting != now.deleting) {
 		c.queue.works.Add(work)
 	}
-	if !same || before.Health != now.Health || !bytes.Equal(before.Status, now.Status) {
+	if !same || before.Health != now.Health || !bytes.Equal(before.Status, now.Status) || now.Rollout.Progressed(before.Rollout) {
 		c.queue.e.changed(work)
 	}
 }

@@ -6,7 +6,6 @@ package status
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -162,7 +161,10 @@ func (w *Works) conditions(work *cell.Work, report *execution.Report) []metav1.C
 // cost no additional write.
 func (w *Works) setState(set func(kind string, ok bool, reason, message string), report *execution.Report) {
 	if report.Trusted {
-		there := !slices.Contains(report.Objects, nil)
+		there := true
+		for i := range report.Objects {
+			there = there && report.Shown(i) != nil
+		}
 		set(names.WorkAvailable, there, choose(there, "ObjectsExist", "ObjectsMissing"), choose(there, "All objects exist in the member cluster", "Some objects do not exist in the member cluster"))
 	}
 	moving := report.Outcome.Applied && !report.Settled
