@@ -8,6 +8,7 @@ import (
 
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/difference"
+	"github.com/cellplane/cellplane/internal/rollout"
 )
 
 // Keep returns the overriders with which the federation wants what an object of a member is like now, and the fields
@@ -30,7 +31,8 @@ func Keep(interpreter Interpreter, manifest, merged, live *unstructured.Unstruct
 	return overriders, fields, err
 }
 
-// keptOf returns the differences between a manifest and an object that the federation would change back, and their fields.
+// keptOf returns the differences between a manifest and an object that the federation would change back, and their fields. What a rolling update over several clusters
+// grants to each of them is not among them: it changes all the time, and nobody can keep it.
 func keptOf(interpreter Interpreter, manifest, merged, live *unstructured.Unstructured) (kept []difference.Difference, fields []string, err error) {
 	wanted, err := strip(interpreter, manifest)
 	if err != nil {
@@ -41,7 +43,9 @@ func keptOf(interpreter Interpreter, manifest, merged, live *unstructured.Unstru
 		return nil, nil, err
 	}
 	for _, change := range difference.Between(merged, live) {
-		fields = append(fields, change.Field)
+		if !rollout.Grants(manifest, change.Field) {
+			fields = append(fields, change.Field)
+		}
 	}
 	kept = slices.DeleteFunc(difference.Of(wanted.Object, has.Object), func(d difference.Difference) bool {
 		return !slices.ContainsFunc(fields, func(field string) bool { return within(field, d.Field) || within(d.Field, field) })

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,7 @@ import (
 	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/merge"
+	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/render"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
@@ -49,7 +51,17 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 		if err != nil || manifest == nil {
 			return false, err
 		}
-		fields, write, err := lift(ctx, item.Key, flags.cluster, manifest, o.live)
+		goal, err := a.goal(ctx, item, flags.cluster, manifest)
+		if err != nil {
+			return false, err
+		}
+		fields, write, err := lift(ctx, item.Key, flags.cluster, goal, o.live)
+		if err == nil && len(fields) == 0 {
+			if fields, err = a.pending(ctx, manifest, o.live); len(fields) > 0 {
+				last = notRendered(where, fields)
+				return false, nil
+			}
+		}
 		switch {
 		case err != nil:
 			return false, err
@@ -60,8 +72,8 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 			}
 			return err == nil, err
 		}
-		last = fmt.Errorf("the engine has not rendered %s yet, or an override of this cluster is another: %s would still change; the entry stays open", where, fields[0])
-		if version := manifest.GetAnnotations()[merge.FingerprintAnnotation] + " " + fmt.Sprint(fields); version != written {
+		last = notRendered(where, fields)
+		if version := goal.GetAnnotations()[merge.FingerprintAnnotation] + " " + fmt.Sprint(fields); version != written {
 			if err := write(ctx); apierrors.IsConflict(err) {
 				return false, nil
 			} else if err != nil {
@@ -78,6 +90,77 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 		return last
 	}
 	return err
+}
+
+// notRendered says why an entry is not closed.
+func notRendered(where string, fields []string) error {
+	return fmt.Errorf("the engine has not rendered %s yet, or an override of this cluster is another: %s would still change; the entry stays open", where, fields[0])
+}
+
+// goal returns what the federation wants in a cluster in the end. That is what its engine has rendered, unless a rolling update over several clusters has not reached this one: it
+// does not before the entry is closed.
+func (a *adoption) goal(ctx context.Context, item *adopt.Item, cluster string, rendered *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	key := item.Key
+	binding := &workv1alpha2.ResourceBinding{}
+	err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the binding: %w", err)
+	}
+	if binding.Annotations[names.RolloutAnnotation] == "" {
+		return rendered, nil
+	}
+	resource, err := a.resource(key.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	template, err := a.templates.Resource(resource).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the template: %w", err)
+	}
+	overrides, err := a.overrides(ctx)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := a.planner.RenderPlaced(ctx, template, &binding.Spec, overrides)
+	if err != nil || manifests[cluster] == nil {
+		return rendered, err
+	}
+	goal := merge.Stamp(manifests[cluster], marksOf(item, cluster))
+	if command := rendered.GetAnnotations()[names.RolloutCommandAnnotation]; command != "" {
+		annotations := goal.GetAnnotations()
+		annotations[names.RolloutCommandAnnotation] = command
+		goal.SetAnnotations(annotations)
+	}
+	return goal, nil
+}
+
+// overrides reads the overrides of the federation as they are now.
+func (a *adoption) overrides(ctx context.Context) (*override.Set, error) {
+	var namespaced policyv1alpha1.OverridePolicyList
+	var clusterWide policyv1alpha1.ClusterOverridePolicyList
+	for _, list := range []client.ObjectList{&namespaced, &clusterWide} {
+		if err := a.client.List(ctx, list, client.InNamespace(a.flags.namespace)); err != nil {
+			return nil, fmt.Errorf("reading the overrides: %w", err)
+		}
+	}
+	var all []*override.Policy
+	for i := range namespaced.Items {
+		all = append(all, override.Compile(&namespaced.Items[i]))
+	}
+	for i := range clusterWide.Items {
+		all = append(all, override.CompileCluster(&clusterWide.Items[i]))
+	}
+	return override.NewSet(all...), nil
+}
+
+// pending returns the fields of an object that the federation would change by a manifest.
+func (a *adoption) pending(ctx context.Context, manifest, live *unstructured.Unstructured) ([]string, error) {
+	merged, err := a.merged(ctx, manifest, live)
+	if err != nil {
+		return nil, err
+	}
+	_, fields, err := adopt.Keep(a.interpreters, manifest, merged, live)
+	return fields, err
 }
 
 // The values of --into.
@@ -166,7 +249,7 @@ func (a *adoption) merged(ctx context.Context, manifest, live *unstructured.Unst
 func (a *adoption) addOverride(ctx context.Context, name string, key adopt.Key, cluster string, overriders policyv1alpha1.Overriders) error {
 	rule := policyv1alpha1.RuleWithCluster{TargetCluster: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{cluster}}, Overriders: overriders}
 	apiVersion, kind := key.ToAPIVersionAndKind()
-	override := &policyv1alpha1.OverridePolicy{
+	policy := &policyv1alpha1.OverridePolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1alpha1.GroupVersion.String(), Kind: "OverridePolicy"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name},
 		Spec: policyv1alpha1.OverrideSpec{
@@ -174,13 +257,16 @@ func (a *adoption) addOverride(ctx context.Context, name string, key adopt.Key, 
 			OverrideRules:     []policyv1alpha1.RuleWithCluster{rule},
 		},
 	}
-	found, err := a.createOrGet(ctx, override)
+	found, err := a.createOrGet(ctx, policy)
 	if err != nil || !found {
 		return err
 	}
-	before := override.DeepCopy()
-	override.Spec.OverrideRules = append(override.Spec.OverrideRules, rule)
-	if err := a.client.Patch(ctx, override, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if rules := policy.Spec.OverrideRules; len(rules) > 0 && apiequality.Semantic.DeepEqual(rules[len(rules)-1], rule) {
+		return nil // by an attempt that did not wait for the engine
+	}
+	before := policy.DeepCopy()
+	policy.Spec.OverrideRules = append(policy.Spec.OverrideRules, rule)
+	if err := a.client.Patch(ctx, policy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("adding to OverridePolicy %s: %w", name, err)
 	}
 	return nil

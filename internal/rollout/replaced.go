@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -58,6 +59,20 @@ func Replaced(manifest *unstructured.Unstructured) map[string]any {
 	commanded := kind.commanded()
 	maps.DeleteFunc(fields, func(name string, _ any) bool { return !slices.Contains(commanded, name) })
 	return fields
+}
+
+// Grants reports whether a manifest carries a command that decides about a field of its spec besides the replicas and the pod template, such as maxSurge. What others write
+// there does not last.
+func Grants(manifest *unstructured.Unstructured, field string) bool {
+	kind, known := kindOf(manifest)
+	if !known || manifest.GetAnnotations()[names.RolloutCommandAnnotation] == "" {
+		return false
+	}
+	rest, is := strings.CutPrefix(field, "spec."+kind.strategyField())
+	if kind == CloneSet {
+		return is && slices.Contains([]string{".partition", ".maxSurge", ".maxUnavailable"}, rest)
+	}
+	return is && (rest == "" || rest[0] == '.')
 }
 
 // Restoring returns a merge patch that gives replaced fields back to an object.

@@ -71,3 +71,30 @@ func TestReplacedInMembers(t *testing.T) {
 		}
 	}
 }
+
+// What a command decides about depends on the kind, and only objects that carry a command have any of it.
+func TestGrants(t *testing.T) {
+	for _, test := range []struct {
+		apiVersion, kind, field string
+		want                    bool
+	}{
+		{"apps/v1", "Deployment", "spec.strategy.rollingUpdate.maxSurge", true},
+		{"apps/v1", "Deployment", "spec.strategy", true},
+		{"apps/v1", "Deployment", "spec.strategyOfMine", false},
+		{"apps/v1", "Deployment", "spec.paused", false}, // people pause, too
+		{"apps/v1", "Deployment", "spec.replicas", false},
+		{"apps/v1", "StatefulSet", "spec.updateStrategy.rollingUpdate.partition", true},
+		{"apps.kruise.io/v1alpha1", "CloneSet", "spec.updateStrategy.partition", true},
+		{"apps.kruise.io/v1alpha1", "CloneSet", "spec.updateStrategy.type", false},
+		{"apps/v1", "DaemonSet", "spec.updateStrategy", false},
+	} {
+		manifest := &unstructured.Unstructured{Object: map[string]any{"apiVersion": test.apiVersion, "kind": test.kind}}
+		if Grants(manifest, test.field) {
+			t.Errorf("%s without a command decides about %s", test.kind, test.field)
+		}
+		manifest.SetAnnotations(map[string]string{names.RolloutCommandAnnotation: "2/a"})
+		if got := Grants(manifest, test.field); got != test.want {
+			t.Errorf("%s decides about %s: %t", test.kind, test.field, got)
+		}
+	}
+}

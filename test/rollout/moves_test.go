@@ -50,6 +50,7 @@ func rollOutAcrossCells(t *testing.T, world *cellWorld, seed uint64) {
 	w.begin(int32(replicas), intstr.FromInt(surge), intstr.FromInt(unavailable))
 	w.pods = watchPods(t, w.ns, minReadySeconds*time.Second, replicas-unavailable, replicas+surge)
 	untouched := world.bystanding()
+	emergency := newEmergency(world, home)
 
 	// Its cell is drained.
 	resume := w.halfway(2, seed%2 == 0)
@@ -59,6 +60,8 @@ func rollOutAcrossCells(t *testing.T, world *cellWorld, seed uint64) {
 	resume()
 	w.finished(2, int32(replicas))
 	w.pods.held("a rollout while the cell is drained")
+	emergency.survived(other)
+	emergency.keeps(other)
 
 	// The cell comes back, and the workload with it. That is no update.
 	before := w.uids()
@@ -69,6 +72,8 @@ func rollOutAcrossCells(t *testing.T, world *cellWorld, seed uint64) {
 	}
 
 	// The cell is lost.
+	world.takenOver(emergency.workload, home)
+	emergency.happens("member2", 3, 11)
 	resume = w.halfway(3, seed%2 == 1)
 	world.backedUp(home) // what it has stored since is lost
 	world.lose(home)
@@ -77,6 +82,10 @@ func rollOutAcrossCells(t *testing.T, world *cellWorld, seed uint64) {
 	resume()
 	w.finished(3, int32(replicas))
 	w.pods.held("a rollout while the cell is failed over")
+	emergency.survived(other)
+	emergency.giveBack("member2")
+	emergency.runs("member2", 3)
+	emergency.runs("member1", 10) // as it was kept
 
 	for _, bystander := range world.bystanders {
 		world.takenOver(bystander, other)
