@@ -22,19 +22,23 @@ import (
 )
 
 // A member fails in the middle of an update, and the workload is evicted from it: the others replace its pods at once, and finish the update, while it is away.
-// In the middle of the next update the scheduler moves replicas back to it.
+// In the middle of the next update the scheduler moves replicas back to it. What people have taken out of the federation's hands there is replaced, too, but stays in it.
 func TestMemberFailsDuringUpdate(t *testing.T) {
 	startEngine(t)
 	w := newSlowWorkload(t, readiness{300 * time.Millisecond, 1500 * time.Millisecond}, 9, intstr.FromInt32(2), intstr.FromInt32(1))
+	opened := newWorkload(t, 3, intstr.FromInt32(1), intstr.FromInt32(1))
+	repaired := opened.repair("member2", 10)
 	w.watch(9)
 	w.setImage(2)
 	w.begun(2)
 	back := w.lose("member2")
 	w.replaced("member2", 2, 9)
+	opened.replaced("member2", 1, 3)
 	w.pods.held("an update while a member is lost")
 	w.allow(9)
 	back()
 	w.finished(2, 9)
+	opened.heldInLeftMember("member2", repaired)
 
 	w.setImage(3)
 	w.begun(3)
