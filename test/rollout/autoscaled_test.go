@@ -50,8 +50,8 @@ func rollOutAutoscaled(t *testing.T, world *cellWorld) {
 		if w.old(version) == 0 {
 			t.Errorf("the update to version %d had finished before the workload was scaled", version)
 		}
-		w.finished(version, next)
 		w.placed()
+		w.finished(version, next)
 		w.pods.held("an update while an autoscaler changes the replicas")
 		w.allow(next)
 		replicas = next

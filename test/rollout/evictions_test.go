@@ -53,8 +53,8 @@ func TestMemberFailsDuringUpdate(t *testing.T) {
 	if w.old(3) == 0 {
 		t.Error("the update had finished before replicas were moved")
 	}
-	w.finished(3, 9)
 	w.placed()
+	w.finished(3, 9)
 	if has := w.inMember("member2")[image(3)]; has != 3 {
 		t.Errorf("member2 has %d of 9 pods:\n%s", has, w.describe())
 	}
