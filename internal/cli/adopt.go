@@ -219,7 +219,7 @@ func applyAdoption(ctx context.Context, out io.Writer, flags *adoptFlags, timeou
 		})
 	})
 	if err != nil {
-		return err
+		return interrupted(ctx, err, "interrupted; repeat the command to go on")
 	}
 	return o.result()
 }

@@ -29,9 +29,11 @@ func (f *adoptFlags) inParallel(ctx context.Context, produce func(ctx context.Co
 
 // outcomes prints what came of each workload, in the order in which they are done.
 type outcomes struct {
-	mu         sync.Mutex
-	out        io.Writer
-	incomplete bool
+	mu          sync.Mutex
+	out         io.Writer
+	all, undone int
+	// what should have been done with those that are not done.
+	what string
 }
 
 // print prints that something is done, or why it is not. It returns an error if nothing more is to be done.
@@ -41,19 +43,24 @@ func (o *outcomes) print(key adopt.Key, done string, err error) error {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.all++
 	if err != nil {
-		done, o.incomplete = "not "+done+": "+err.Error(), true
+		o.undone++
+		done, o.what = "not "+done+": "+err.Error(), done
 	}
 	_, err = fmt.Fprintf(o.out, "%s: %s\n", key, done)
 	return err
 }
 
-// result is the exit code.
+// result prints how many are not done, and returns the exit code.
 func (o *outcomes) result() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.incomplete {
-		return exitError{code: 2}
+	if o.undone == 0 {
+		return nil
 	}
-	return nil
+	if _, err := fmt.Fprintf(o.out, "%d of %d were not %s.\n", o.undone, o.all, o.what); err != nil {
+		return err
+	}
+	return exitError{code: 2}
 }

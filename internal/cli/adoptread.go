@@ -83,18 +83,9 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 
 // resourcesOf finds kinds by their resource or short names.
 func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionResource, error) {
-	if len(given) == 0 {
-		return nil, nil
-	}
-	finder, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	cached := memory.NewMemCacheClient(finder)
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
 	var found []schema.GroupVersionResource
 	for _, name := range given {
-		resource, err := mapper.ResourceFor(schema.ParseGroupResource(name).WithVersion(""))
+		resource, err := resourceOf(config, name)
 		if meta.IsNoMatchError(err) {
 			return nil, fmt.Errorf("--resource: the federation does not have the kind %q; create its CustomResourceDefinition there first", name)
 		}
@@ -104,6 +95,17 @@ func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionReso
 		found = append(found, resource)
 	}
 	return found, nil
+}
+
+// resourceOf finds a kind by its resource or short name.
+func resourceOf(config *rest.Config, name string) (schema.GroupVersionResource, error) {
+	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	cached := memory.NewMemCacheClient(finder)
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	return mapper.ResourceFor(schema.ParseGroupResource(name).WithVersion(""))
 }
 
 // findScopes finds out which of the further kinds are cluster-scoped.

@@ -70,7 +70,7 @@ func releaseAdopted(ctx context.Context, out io.Writer, flags *adoptFlags, clust
 			})
 		})
 		if err != nil {
-			return err
+			return interrupted(ctx, err, "interrupted; repeat the command to go on")
 		}
 	}
 	if err := f.Leftovers(ctx, flags.namespace); err != nil {

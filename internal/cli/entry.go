@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -80,15 +81,18 @@ func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, 
 	}
 	o := &memberObject{config: config, cluster: f.cluster}
 	member := memberConfig(config, f.cluster)
-	resources, err := resourcesOf(member, []string{kind})
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", f.cluster, err)
+	resource, err := resourceOf(member, kind)
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, fmt.Errorf("cluster %s does not have the kind %q", f.cluster, kind)
+	case err != nil:
+		return nil, fmt.Errorf("finding the kind %q in cluster %s: %w", kind, f.cluster, err)
 	}
 	all, err := dynamic.NewForConfig(member)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", f.cluster, err)
 	}
-	o.objects = all.Resource(resources[0]).Namespace(f.namespace)
+	o.objects = all.Resource(resource).Namespace(f.namespace)
 	return o, o.read(ctx, name)
 }
 
@@ -278,6 +282,7 @@ func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
 	}
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tOBJECT\tUNTIL\tBY\tREASON")
+	unread := map[string]error{} // by cluster: the entries of the others are listed nevertheless
 	bindings := workv1alpha2.ResourceBindingList{}
 	for {
 		if err := federation.List(ctx, &bindings, client.InNamespace(flags.namespace), client.Limit(pageSize), client.Continue(bindings.Continue)); err != nil {
@@ -285,19 +290,27 @@ func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
 		}
 		for i := range bindings.Items {
 			if meta.IsStatusConditionTrue(bindings.Items[i].Status.Conditions, names.EntryOpen) {
-				if err := listEntriesOf(ctx, table, config, federation.RESTMapper(), &bindings.Items[i], flags.cluster); err != nil {
+				if err := listEntriesOf(ctx, table, config, federation.RESTMapper(), &bindings.Items[i], flags.cluster, unread); err != nil {
 					return err
 				}
 			}
 		}
 		if bindings.Continue == "" {
-			return table.Flush()
+			break
 		}
 	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	var errs []error
+	for _, cluster := range slices.Sorted(maps.Keys(unread)) {
+		errs = append(errs, fmt.Errorf("the entries in cluster %s are not listed: %w", cluster, unread[cluster]))
+	}
+	return errors.Join(errs...)
 }
 
-// listEntriesOf reads the objects of a binding of which some are open.
-func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapper meta.RESTMapper, binding *workv1alpha2.ResourceBinding, only string) error {
+// listEntriesOf reads the objects of a binding of which some are open. Clusters that cannot be read are noted, and not asked again.
+func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapper meta.RESTMapper, binding *workv1alpha2.ResourceBinding, only string, unread map[string]error) error {
 	resource := binding.Spec.Resource
 	gvk := schema.FromAPIVersionAndKind(resource.APIVersion, resource.Kind)
 	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -305,7 +318,7 @@ func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapp
 		return fmt.Errorf("finding the kind %s in the federation: %w", gvk.Kind, err)
 	}
 	for _, item := range binding.Status.AggregatedStatus {
-		if only != "" && item.ClusterName != only {
+		if only != "" && item.ClusterName != only || unread[item.ClusterName] != nil {
 			continue
 		}
 		member, err := dynamic.NewForConfig(memberConfig(config, item.ClusterName))
@@ -317,7 +330,8 @@ func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapp
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("reading %s %s/%s in cluster %s: %w", gvk.Kind, resource.Namespace, resource.Name, item.ClusterName, err)
+			unread[item.ClusterName] = fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, resource.Namespace, resource.Name, err)
+			continue
 		}
 		e, open := entry.Of(live.GetAnnotations())
 		if !open {

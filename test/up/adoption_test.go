@@ -154,6 +154,7 @@ func (p place) testEntry(inMember func(args ...string) string) {
 	limit := func() string {
 		return inMember("get", "deployment", "web", "-o", "jsonpath={.spec.revisionHistoryLimit}")
 	}
+	p.refused(`cluster member1 does not have the kind "deplyo"`, "entry", "open", "deplyo/web", "-n", "legacy", "--cluster", "member1")
 	entry("open", "--for", "2h", "--reason", "repair")
 	inMember("patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"revisionHistoryLimit":3}}`)
 	p.run("kubectl", "-n", "legacy", "wait", "deployment/web", "--for=condition=EntryOpen", "--timeout", "1m")
