@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -10,8 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,15 +54,20 @@ func run(ctx context.Context, binary string, workloads int, planOnly bool) (err 
 	dir = filepath.Join(dir, "federation")
 	memory := int64(0) // of the last command, in KiB
 	cellplane := func(args ...string) (string, error) {
+		var output bytes.Buffer
 		cmd := exec.CommandContext(ctx, binary, append(args, "--dir", dir)...)
-		output, err := cmd.CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("cellplane %s: %w\n%s", strings.Join(args, " "), err, output)
+		cmd.Stdout, cmd.Stderr = &output, &output
+		if err := cmd.Start(); err != nil {
+			return "", err
 		}
-		if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-			memory = usage.Maxrss
+		ended, most := make(chan struct{}), make(chan int64, 1)
+		go func() { most <- highWater(cmd.Process.Pid, ended) }()
+		err := cmd.Wait()
+		close(ended)
+		if memory = <-most; err != nil {
+			return "", fmt.Errorf("cellplane %s: %w\n%s", strings.Join(args, " "), err, &output)
 		}
-		return string(output), nil
+		return output.String(), nil
 	}
 	if _, err := cellplane("up", "--members", fmt.Sprint(len(memberNames))); err != nil {
 		return err
@@ -101,6 +107,29 @@ func run(ctx context.Context, binary string, workloads int, planOnly bool) (err 
 			command, took.Seconds(), float64(workloads)/took.Seconds(), memory>>10, strings.Count(output, "\n"), changed(before, after), len(before))
 	}
 	return nil
+}
+
+// highWater returns the most memory that a process has had until it ended, in KiB. What wait4 reports for a child begins with the memory of this process, which holds all
+// objects of all members.
+func highWater(pid int, ended <-chan struct{}) (most int64) {
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			return most
+		}
+		if _, text, found := strings.Cut(string(status), "\nVmHWM:"); found {
+			if now, err := strconv.ParseInt(strings.Fields(text)[0], 10, 64); err == nil {
+				most = now
+			}
+		}
+		select {
+		case <-ended:
+			return most
+		case <-ticker.C:
+		}
+	}
 }
 
 func connect(dir string) ([]kubernetes.Interface, error) {
