@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,6 +107,9 @@ func (a *adoption) goal(ctx context.Context, item *adopt.Item, cluster string, r
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading the binding: %w", err)
 	}
+	if err == nil && leftBy(&binding.Spec, cluster) {
+		return nil, fmt.Errorf("%s is not placed in cluster %s any more, and will be removed there when the entry is closed; what is to be kept belongs into its template or an override", key, cluster)
+	}
 	if binding.Annotations[names.RolloutAnnotation] == "" {
 		return rendered, nil
 	}
@@ -132,6 +136,14 @@ func (a *adoption) goal(ctx context.Context, item *adopt.Item, cluster string, r
 		goal.SetAnnotations(annotations)
 	}
 	return goal, nil
+}
+
+// leftBy reports whether a binding is not placed in a cluster, neither by itself nor because something there needs its object.
+func leftBy(spec *workv1alpha2.ResourceBindingSpec, cluster string) bool {
+	in := func(targets []workv1alpha2.TargetCluster) bool {
+		return slices.ContainsFunc(targets, func(target workv1alpha2.TargetCluster) bool { return target.Name == cluster })
+	}
+	return !in(spec.Clusters) && !slices.ContainsFunc(spec.RequiredBy, func(by workv1alpha2.BindingSnapshot) bool { return in(by.Clusters) })
 }
 
 // overrides reads the overrides of the federation as they are now.
