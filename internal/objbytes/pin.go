@@ -27,8 +27,8 @@ type PatchCheck string
 const (
 	// TestVersion tests the resourceVersion first. Later operations cannot undo that. API servers answer a mismatch with 422.
 	TestVersion PatchCheck = "test"
-	// SetVersion sets the resourceVersion first. API servers answer a mismatch with 409, as they do for all other pinned requests. A
-	// later operation may replace the version.
+	// SetVersion sets the resourceVersion first, and tests at last that no operation has replaced it. API servers answer a mismatch with 409, as
+	// they do for all other pinned requests, and the replacement with 422.
 	SetVersion PatchCheck = "add"
 )
 
@@ -230,11 +230,17 @@ func (p Pin) jsonPatch(body []byte) ([]byte, error) {
 	if err := decode(body, &operations); err != nil {
 		return nil, err
 	}
-	check, err := json.Marshal(map[string]string{"op": string(p.PatchCheck), "path": "/metadata/resourceVersion", "value": p.ResourceVersion})
-	if err != nil {
-		return nil, err
+	check := func(operation PatchCheck) any {
+		return map[string]string{"op": string(operation), "path": "/metadata/resourceVersion", "value": p.ResourceVersion}
 	}
-	return json.Marshal(append([]json.RawMessage{check}, operations...))
+	checked := []any{check(p.PatchCheck)}
+	for _, operation := range operations {
+		checked = append(checked, operation)
+	}
+	if p.PatchCheck == SetVersion {
+		checked = append(checked, check(TestVersion))
+	}
+	return json.Marshal(checked)
 }
 
 // asJSON returns a body as JSON.

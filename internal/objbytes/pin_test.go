@@ -285,7 +285,8 @@ func TestPinnedPatchCanConflict(t *testing.T) {
 	setting := objbytes.Pin{ResourceVersion: "7", PatchCheck: objbytes.SetVersion}
 	pinned, err := setting.Write(string(types.JSONPatchType), []byte(`[{"op":"remove","path":"/x"}]`))
 	var operations []map[string]string
-	if err != nil || json.Unmarshal(pinned, &operations) != nil || len(operations) != 2 || operations[0]["op"] != "add" || operations[0]["value"] != "7" {
+	if err != nil || json.Unmarshal(pinned, &operations) != nil || len(operations) != 3 || operations[0]["op"] != "add" || operations[0]["value"] != "7" ||
+		operations[2]["op"] != "test" || operations[2]["value"] != "7" {
 		t.Errorf("got %s, %v", pinned, err)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
-// pin restricts a write to one version of an object, unless it already names one. It is needed where a cell cannot tell that the object
-// has begun to move. A write that names another version stays as it is: a conflict is then the client's own. The error can be written as
-// it is.
+// pin restricts a write to one version of an object. It is needed where a cell cannot tell that the object has begun to move. A write that names
+// another version is a conflict: the version may be guessed, and be the one that the object will have when it moves. The error can be written
+// after asStatus.
 func pin(c *call, mediaType string, body []byte, version string) ([]byte, error) {
 	write := objbytes.Pin{ResourceVersion: version, PatchCheck: objbytes.SetVersion}.Write
 	switch {
@@ -20,9 +20,10 @@ func pin(c *call, mediaType string, body []byte, version string) ([]byte, error)
 		return body, nil
 	}
 	pinned, err := write(mediaType, body)
-	c.ownVersion = errors.Is(err, objbytes.ErrHasVersion)
 	switch {
-	case c.ownVersion, errors.Is(err, objbytes.ErrMediaType): // the API server refuses other media types
+	case errors.Is(err, objbytes.ErrHasVersion):
+		return nil, errStale
+	case errors.Is(err, objbytes.ErrMediaType): // the API server refuses other media types
 		return body, nil
 	case err != nil:
 		return nil, apierrors.NewBadRequest("the request body cannot be read: " + err.Error())

@@ -69,8 +69,6 @@ type call struct {
 	placement placement.Place
 	// write is how a write is being sent to a cell; nil at other times.
 	write *routing.Write
-	// ownVersion is set if the body that was last sent names a version itself, and a pin was not possible.
-	ownVersion bool
 	// durable is set while a write is sent whose durability the gateway takes care of.
 	durable bool
 	// wrote is the cell that has answered a write.

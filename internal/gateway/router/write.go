@@ -73,10 +73,7 @@ func (rt *Router) write(r *http.Request, c *call, request routing.Request, name 
 			if response, err = rt.durably(r, c, &request, name, cell, body); err != nil {
 				return routing.Done, err
 			}
-			if result := resultOf(response); result != routing.Conflict || !c.ownVersion {
-				return result, nil
-			}
-			return routing.Done, nil
+			return resultOf(response), nil
 		},
 		uid: func() string { return uidIn(r.Context(), response) },
 		discard: func() {

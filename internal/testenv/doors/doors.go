@@ -4,6 +4,7 @@ package doors
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"github.com/cellplane/cellplane/internal/objbytes"
 )
 
 // Label is the label that doors of the harm Unlabel take away, and by which collections are deleted.
@@ -34,6 +37,10 @@ const (
 	Unlabel Harm = "unlabel"
 	// Scale sets spec.replicas to 0, or to another lower number.
 	Scale Harm = "scale"
+	// Annotate adds an annotation.
+	Annotate Harm = "annotate"
+	// Create creates an object.
+	Create Harm = "create"
 	// Bind assigns a pod to a node, and changes the Label: API servers copy the labels of a Binding to the pod.
 	Bind Harm = "bind"
 )
@@ -173,6 +180,79 @@ func (k Kind) Of(object *unstructured.Unstructured) ([]Door, error) {
 	return b.doors, b.err
 }
 
+// Annotating returns the doors that add an annotation to an object.
+func (k Kind) Annotating(object *unstructured.Unstructured, key, value string) ([]Door, error) {
+	b := &builder{kind: k, object: object, path: k.path(object.GetNamespace()), annotation: map[string]string{key: value}}
+	path := b.path + "/" + object.GetName()
+	b.updates(path, "")
+	b.patches(path, "")
+	for subresource, verbs := range k.Subresources {
+		switch {
+		case harmless[subresource] != "" || subresource == "scale" || subresource == "eviction": // without metadata of the object
+		case subresource == "binding":
+			b.bindings(path + "/binding")
+		case slices.Contains(verbs, "patch"):
+			b.updates(path+"/"+subresource, subresource)
+			b.patches(path+"/"+subresource, subresource)
+		}
+	}
+	return b.doors, b.err
+}
+
+// Creations returns the doors through which an object can be created.
+func (k Kind) Creations(object *unstructured.Unstructured) ([]Door, error) {
+	b := &builder{kind: k, object: object, path: k.path(object.GetNamespace())}
+	unnamed := object.DeepCopy()
+	unnamed.SetName("")
+	unnamed.SetGenerateName(object.GetName() + "-")
+	b.written(Door{Harm: Create, Method: http.MethodPost, Path: b.path}, object)
+	b.written(Door{Harm: Create, Method: http.MethodPost, Path: b.path}, unnamed)
+	b.written(Door{Harm: Create, Method: http.MethodPut, Path: b.path + "/" + object.GetName()}, object)
+	body, err := json.Marshal(object)
+	b.door(Door{Harm: Create, Method: http.MethodPatch, Path: b.path + "/" + object.GetName(), Query: "fieldManager=doors", ContentType: string(types.ApplyYAMLPatchType), Body: body})
+	return b.doors, errors.Join(b.err, err)
+}
+
+// Naming returns the door with a version of the object that the client names; false if it has no place for one.
+func (d Door) Naming(version string) (Door, bool, error) {
+	pin := objbytes.Pin{ResourceVersion: version, PatchCheck: objbytes.SetVersion, Replace: true}
+	var err error
+	switch {
+	case d.Method == http.MethodDelete && d.Body == nil:
+		if d.Query != "" && !strings.Contains(d.Query, "Selector") {
+			return d, false, nil // API servers take the options from the body or from the query
+		}
+		d.ContentType, d.Body = runtime.ContentTypeJSON, fmt.Appendf(nil, `{"preconditions":{"resourceVersion":%q}}`, version)
+	case d.Method == http.MethodDelete:
+		d.Body, err = pin.Delete(d.ContentType, d.Body)
+	case strings.HasSuffix(d.Path, "/eviction"):
+		d.Body, err = pin.Evict(d.ContentType, d.Body)
+	default:
+		d.Body, err = pin.Write(d.ContentType, d.Body)
+	}
+	if d.ContentType == runtime.ContentTypeYAML {
+		d.ContentType = runtime.ContentTypeJSON // which the pin has made of it
+	}
+	return d, true, err
+}
+
+// AlsoNaming adds, after doors, the same doors with each of some versions that the client names.
+func AlsoNaming(list []Door, versions ...string) ([]Door, error) {
+	all := slices.Clone(list)
+	for _, d := range list {
+		for _, version := range versions {
+			named, found, err := d.Naming(version)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", d, err)
+			}
+			if found {
+				all = append(all, named)
+			}
+		}
+	}
+	return all, nil
+}
+
 // path is the path of a collection.
 func (k Kind) path(namespace string) string {
 	path := "/apis/" + k.Group + "/" + k.Version
@@ -196,8 +276,10 @@ type builder struct {
 	kind   Kind
 	object *unstructured.Unstructured
 	path   string
-	doors  []Door
-	err    error
+	// annotation, if not nil, is what the doors add instead of another harm.
+	annotation map[string]string
+	doors      []Door
+	err        error
 }
 
 func (b *builder) add(subresource, verb string) {
@@ -255,11 +337,22 @@ func (b *builder) evictions(path string) {
 }
 
 func (b *builder) bindings(path string) {
-	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q,"labels":{%q:"other"}},"target":{"kind":"Node","name":"some"}}`, b.object.GetName(), Label)
+	metadata := fmt.Sprintf(`"labels":{%q:"other"}`, Label)
+	if b.annotation != nil {
+		metadata = `"annotations":` + b.annotations()
+	}
+	body := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Binding","metadata":{"name":%q,%s},"target":{"kind":"Node","name":"some"}}`, b.object.GetName(), metadata)
 	for _, path := range []string{path, strings.TrimSuffix(b.path, "pods") + "bindings"} {
 		b.door(Door{Harm: Bind, Method: http.MethodPost, Path: path, ContentType: runtime.ContentTypeJSON, Body: body})
 		b.encoded(Door{Harm: Bind, Method: http.MethodPost, Path: path}, string(body))
 	}
+}
+
+// annotations are those to add, in JSON.
+func (b *builder) annotations() string {
+	data, err := json.Marshal(b.annotation)
+	b.err = errors.Join(b.err, err)
+	return string(data)
 }
 
 // harmed returns a copy of the object after the harm.
@@ -268,6 +361,8 @@ func (b *builder) harmed(harm Harm) *unstructured.Unstructured {
 	switch harm {
 	case Unlabel:
 		object.SetLabels(nil)
+	case Annotate:
+		object.SetAnnotations(b.annotation)
 	case Scale:
 		_ = unstructured.SetNestedField(object.Object, int64(0), "spec", "replicas")
 	}
@@ -276,6 +371,9 @@ func (b *builder) harmed(harm Harm) *unstructured.Unstructured {
 
 // harms are the harms that a change can do to the object.
 func (b *builder) harms() []Harm {
+	if b.annotation != nil {
+		return []Harm{Annotate}
+	}
 	if _, found, _ := unstructured.NestedInt64(b.object.Object, "spec", "replicas"); found {
 		return []Harm{Unlabel, Scale}
 	}
@@ -298,21 +396,28 @@ func (b *builder) updates(path, subresource string) {
 			}
 			object := b.harmed(harm)
 			object.SetResourceVersion(version)
-			body, err := json.Marshal(object)
-			if err != nil {
-				b.err = err
-				return
-			}
-			asYAML, err := yaml.JSONToYAML(body)
-			if err != nil {
-				b.err = err
-				return
-			}
-			b.door(Door{Harm: harm, Method: http.MethodPut, Path: path, ContentType: runtime.ContentTypeJSON, Body: body})
-			b.door(Door{Harm: harm, Method: http.MethodPut, Path: path, ContentType: runtime.ContentTypeYAML, Body: asYAML})
-			b.encoded(Door{Harm: harm, Method: http.MethodPut, Path: path}, string(body))
+			b.written(Door{Harm: harm, Method: http.MethodPut, Path: path}, object)
 		}
 	}
+}
+
+// written adds a door with an object as its body, in each form.
+func (b *builder) written(d Door, object *unstructured.Unstructured) {
+	body, err := json.Marshal(object)
+	if err != nil {
+		b.err = err
+		return
+	}
+	asYAML, err := yaml.JSONToYAML(body)
+	if err != nil {
+		b.err = err
+		return
+	}
+	d.ContentType, d.Body = runtime.ContentTypeJSON, body
+	b.door(d)
+	d.ContentType, d.Body = runtime.ContentTypeYAML, asYAML
+	b.door(d)
+	b.encoded(d, string(body))
 }
 
 func (b *builder) patches(path, subresource string) {
@@ -322,7 +427,11 @@ func (b *builder) patches(path, subresource string) {
 	}
 	for _, harm := range harms {
 		merge, operations, applied := fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, Label), fmt.Sprintf(`[{"op":"remove","path":"/metadata/labels/%s"}]`, Label), fmt.Sprintf(`{"metadata":{"labels":{%q:"other"}}}`, Label)
-		if harm == Scale {
+		switch harm {
+		case Annotate:
+			merge = `{"metadata":{"annotations":` + b.annotations() + `}}`
+			operations, applied = `[{"op":"add","path":"/metadata/annotations","value":`+b.annotations()+`}]`, merge
+		case Scale:
 			merge, operations, applied = `{"spec":{"replicas":0}}`, `[{"op":"replace","path":"/spec/replicas","value":0}]`, `{"spec":{"replicas":0}}`
 		}
 		gv, kind := b.object.GetAPIVersion(), b.object.GetKind()
@@ -338,7 +447,7 @@ func (b *builder) patches(path, subresource string) {
 		if b.builtIn() {
 			b.door(Door{Harm: harm, Method: http.MethodPatch, Path: path, ContentType: string(types.StrategicMergePatchType), Body: []byte(merge)})
 		}
-		if subresource == "" {
+		if subresource == "" && harm != Annotate {
 			b.indirect(path, harm)
 		}
 	}
@@ -347,7 +456,8 @@ func (b *builder) patches(path, subresource string) {
 // indirect adds patches that do not name what they take away.
 func (b *builder) indirect(path string, harm Harm) {
 	label := "/metadata/labels/" + Label
-	directives := []string{`{"metadata":{"labels":{"$patch":"replace","kept":"yes"}}}`, `{"metadata":{"labels":{"$retainKeys":["kept"],"kept":"yes"}}}`}
+	directives := []string{fmt.Sprintf(`{"metadata":{"$patch":"replace","name":%q,"namespace":%q}}`, b.object.GetName(), b.object.GetNamespace()),
+		`{"metadata":{"labels":{"$patch":"replace","kept":"yes"}}}`, `{"metadata":{"labels":{"$retainKeys":["kept"],"kept":"yes"}}}`}
 	operations := fmt.Sprintf(`[{"op":"test","path":%q,"value":%q},{"op":"move","from":%q,"path":"/metadata/labels/moved"}]`, label, b.object.GetLabels()[Label], label)
 	if harm == Scale {
 		spec, _, _ := unstructured.NestedMap(b.object.Object, "spec")
