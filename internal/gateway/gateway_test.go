@@ -31,6 +31,7 @@ type world struct {
 func TestGateway(t *testing.T) {
 	federation := testenv.StartFederation(t, local.Spec{Cells: 3, Members: 1, Nodes: 1})
 	gatewaytest.Namespace(t, federation, names.SystemNamespace)
+	recordOldBackups(t, federation)
 	w := &world{Federation: federation, gateway: gatewaytest.Start(t, federation, nil)}
 	w.client, w.kubectl = w.gateway.Client(t), kubectltest.Kubectl(w.gateway.Kubeconfig(t))
 	bookmarks := beginBookmarks(t, w)

@@ -43,6 +43,7 @@ const widgetDefinition = "widgets.guards.example.io"
 // protects shows that each of these requests is valid.
 func testGuards(t *testing.T, w *world) {
 	m := newGuardMatrix(t, w)
+	durable := newDurableMatrix(t, m)
 	kinds, err := doors.Discover(w.client.Discovery())
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,9 @@ func testGuards(t *testing.T, w *world) {
 				m.testDoorsAreOpen(t, kind)
 			}
 			for _, surface := range surfaces {
-				m.testProtected(t, surface, kind)
+				m.testProtected(t, surface, kind, thorough[kind.Resource] && surface == "")
 			}
+			durable.test(t, kind, thorough[kind.Resource])
 		})
 	}
 	for resource := range thorough {
@@ -75,6 +77,7 @@ func testGuards(t *testing.T, w *world) {
 			t.Errorf("discovery does not list %s", resource)
 		}
 	}
+	t.Run("Forms", func(t *testing.T) { t.Parallel(); durable.testForms(t) })
 	t.Run("Namespace", func(t *testing.T) { t.Parallel(); m.testNamespaceDoors(t) })
 	t.Run("Finalize", func(t *testing.T) { t.Parallel(); m.testFinalize(t) })
 	t.Run("Definition", func(t *testing.T) { t.Parallel(); m.testDefinitionDoors(t) })
@@ -272,8 +275,9 @@ func objectOf(object *unstructured.Unstructured) map[string]any {
 	return object.Object
 }
 
-// testProtected sends every request for an object that a policy protects, and every deletion for one that its label protects.
-func (m *guardMatrix) testProtected(t *testing.T, surface string, kind doors.Kind) {
+// testProtected sends every request for an object that a policy protects, and every deletion for one that its label protects. If naming is set,
+// requests also name the version of the object, and the next one, as clients may guess it.
+func (m *guardMatrix) testProtected(t *testing.T, surface string, kind doors.Kind, naming bool) {
 	t.Helper()
 	for name, labels := range map[string]map[string]string{
 		"protected-" + kind.Version: {doors.Label: "protected"},
@@ -291,13 +295,19 @@ func (m *guardMatrix) testProtected(t *testing.T, surface string, kind doors.Kin
 		if err != nil {
 			t.Fatal(err)
 		}
+		if naming {
+			version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+			must(t, err)
+			list, err = doors.AlsoNaming(list, object.GetResourceVersion(), strconv.FormatUint(version+1, 10))
+			must(t, err)
+		}
 		for _, d := range list {
 			if labels[doors.Label] == "" && d.Harm != doors.Delete {
 				continue
 			}
 			code, answer := m.pass(t, surface, d)
 			after := m.get(t, kind, m.namespace, name)
-			if code == http.StatusForbidden && strings.Contains(string(answer), "rotect") && after != nil {
+			if (code == http.StatusForbidden && strings.Contains(string(answer), "rotect") || code == http.StatusConflict && naming) && harmDone(object, after) == "" {
 				continue // refused
 			}
 			if d.Harm == doors.Delete || code == http.StatusForbidden || code >= 500 {

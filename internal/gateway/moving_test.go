@@ -135,11 +135,11 @@ func (f *movingFixture) addCell(plane *controlplane.ControlPlane, endpoint fleet
 	config := adminOf(f.t, plane)
 	config.QPS = -1
 	direct := clientFor(f.t, config)
-	must(f.t, fence.Install(f.t.Context(), direct))
 	store := storetest.For(f.t, plane)
 	must(f.t, store.RaiseTerm(f.t.Context(), 1))
 	connected, err := fence.Connect(plane.Name(), endpoint)
 	must(f.t, err)
+	must(f.t, connected.RaiseFloor(f.t.Context(), 0)) // which installs it
 	f.direct, f.stores, f.fences = append(f.direct, direct), append(f.stores, store), append(f.fences, connected)
 }
 

@@ -100,8 +100,11 @@ func (b *Backups) OfNamespace(name string) (durability.Mode, bool) {
 	return durability.Parse(annotation), known
 }
 
-// InUse reports whether an object of a cell may have the annotation.
-func (b *Backups) InUse(cell string) bool { return b.records.inUse(cell) }
+// InUse reports whether an object of a cell may have the annotation, in a topology.
+func (b *Backups) InUse(view *topology.View, cell slots.Index) bool {
+	// Objects bring it with them when they move. Records tell of them a moment later.
+	return view.Moving() || b.records.inUse(view.Name(cell), view.Epoch(), time.Now())
+}
 
 // errNoBackupCell means that there is no cell with copies of a slot.
 var errNoBackupCell = errors.New("no other cell could hold a copy of it; add a cell, or remove the annotation")

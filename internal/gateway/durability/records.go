@@ -80,6 +80,11 @@ func (r record) next(one durability.Received, now time.Time) record {
 	return record{one, now}
 }
 
+// isRenewed reports whether the record was renewed lately.
+func (r record) isRenewed(now time.Time) bool {
+	return !r.renewed.IsZero() && now.Sub(r.renewed) < renewedWithin
+}
+
 // update takes one record of a backup cell.
 func (r *records) update(cell string, one durability.Received, now time.Time) {
 	r.mu.Lock()
@@ -111,20 +116,20 @@ func (r *records) forget(cell string) {
 	r.notify()
 }
 
-// inUse reports whether an object of a cell may have the annotation.
-func (r *records) inUse(source string) bool {
+// inUse reports whether an object of a cell may have the annotation. Only a record of this topology that is renewed shows that none has: others
+// tell of former times.
+func (r *records) inUse(source string, epoch int64, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known := false
+	unused := false
 	for _, cell := range r.cells {
-		if record, found := cell.from[source]; found {
-			known = true
-			if record.InUse {
-				return true
-			}
+		record, found := cell.from[source]
+		if found && record.InUse {
+			return true
 		}
+		unused = unused || found && record.Epoch >= epoch && record.isRenewed(now)
 	}
-	return !known
+	return !unused
 }
 
 // standing is whether a backup cell receives the objects of a slot.
@@ -155,7 +160,7 @@ func (r *records) standing(since topologies, source string, slot slots.Slot, now
 		}
 		this := silent
 		switch {
-		case !record.renewed.IsZero() && now.Sub(record.renewed) < renewedWithin:
+		case record.isRenewed(now):
 			this = renewed
 		case now.Sub(cell.since) < renewedWithin:
 			this = undecided

@@ -129,15 +129,30 @@ func TestStanding(t *testing.T) {
 
 func TestInUse(t *testing.T) {
 	var r records
-	if !r.inUse("a") {
-		t.Error("nothing is known of the cell, so an object may ask for durability")
+	now := time.Unix(1e9, 0)
+	expect := func(when string, want bool) {
+		t.Helper()
+		if got := r.inUse("a", 7, now); got != want {
+			t.Errorf("%s: an object may ask for durability: %v, want %v", when, got, want)
+		}
 	}
-	r.set("b", []durability.Received{{Source: "a"}}, time.Unix(100, 0))
-	if r.inUse("a") {
-		t.Error("no object asks for durability")
-	}
-	r.set("c", []durability.Received{{Source: "a", InUse: true}}, time.Unix(100, 0))
-	if !r.inUse("a") {
-		t.Error("an object asks for durability")
-	}
+	unused := durability.Received{Source: "a", Epoch: 7}
+	expect("nothing is known of the cell", true)
+	r.set("b", []durability.Received{unused}, now)
+	expect("how old the record is, is not known", true)
+	unused.Revision++
+	r.update("b", unused, now)
+	expect("no object does", false)
+	now = now.Add(renewedWithin)
+	expect("the record is late", true)
+	unused.Revision, unused.Epoch = unused.Revision+1, 6
+	r.update("b", unused, now)
+	expect("the record is of an earlier topology", true)
+	unused.Revision, unused.Epoch = unused.Revision+1, 8
+	r.update("b", unused, now)
+	expect("the record is of a later topology", false)
+	r.set("c", []durability.Received{{Source: "a", Epoch: 7}}, now)
+	expect("another record is late", false)
+	r.set("d", []durability.Received{{Source: "a", InUse: true}}, now)
+	expect("an object does", true)
 }

@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apiserver/pkg/warning"
 
@@ -101,8 +100,8 @@ func isDryRun(r *http.Request, c *call, body []byte) bool {
 	if len(body) == 0 {
 		return isAll(r.URL.Query()["dryRun"])
 	}
-	var options metav1.DeleteOptions
-	return mediaTypeOf(r.Header) == runtime.ContentTypeJSON && utiljson.Unmarshal(body, &options) == nil && isAll(options.DryRun)
+	options, err := objbytes.DeleteOptions(mediaTypeOf(r.Header), body)
+	return err == nil && isAll(options.DryRun)
 }
 
 func isAll(values []string) bool {
@@ -124,7 +123,7 @@ func (d *durableWrite) lookAround(blind bool, name string) error {
 		d.mode = durability.Parse(namespace.Annotations[names.DurabilityAnnotation])
 	}
 	d.byNamespace = d.mode != durability.None
-	if !blind || d.c.Subresource == "" || d.mode == durability.Replicated || !d.rt.Durability.InUse(d.c.view.Name(d.cell)) {
+	if !blind || d.c.Subresource == "" || d.mode == durability.Replicated || !d.rt.Durability.InUse(d.c.view, d.cell) {
 		return nil
 	}
 	return d.lookAtObject(name)

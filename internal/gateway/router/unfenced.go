@@ -46,7 +46,7 @@ func (d *durableWrite) lookInside(name string, body []byte) error {
 			d.mode = durability.Replicated
 		}
 	}
-	if name == "" || d.mode == durability.Replicated || d.c.Verb == "create" && d.c.Name == "" || !d.rt.Durability.InUse(d.c.view.Name(d.cell)) {
+	if name == "" || d.mode == durability.Replicated || d.c.Verb == "create" && d.c.Name == "" || !d.rt.Durability.InUse(d.c.view, d.cell) {
 		return nil
 	}
 	return d.lookAtObject(name)
