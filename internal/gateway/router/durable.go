@@ -51,7 +51,11 @@ func (rt *Router) durably(r *http.Request, c *call, request *routing.Request, na
 			return nil, err
 		}
 	}
+	seen := d.lookMeanwhile(name)
 	response, err := rt.insist(r, c, cell, body)
+	if mode := seen(); err == nil && response.StatusCode < http.StatusMultipleChoices {
+		d.mode = max(d.mode, mode)
+	}
 	if careful && err == nil && response.StatusCode < http.StatusMultipleChoices && d.mode != durability.Replicated {
 		d.mode = max(d.mode, d.askedIn(response))
 	}
@@ -81,6 +85,8 @@ type durableWrite struct {
 	mode durability.Mode
 	// byNamespace is set if the namespace asks for durability. Backups do not know that.
 	byNamespace bool
+	// unseen is set if neither the gateway nor the cell has seen what the object asks for, though it probably asks for nothing.
+	unseen bool
 	// degraded says why the write does not wait, though it should; nil if it does.
 	degraded error
 }
@@ -123,10 +129,31 @@ func (d *durableWrite) lookAround(blind bool, name string) error {
 		d.mode = durability.Parse(namespace.Annotations[names.DurabilityAnnotation])
 	}
 	d.byNamespace = d.mode != durability.None
-	if !blind || d.c.Subresource == "" || d.mode == durability.Replicated || !d.rt.Durability.InUse(d.c.view, d.cell) {
+	if !blind || d.c.Subresource == "" || d.mode == durability.Replicated {
+		return nil
+	}
+	if d.c.Subresource == "scale" && !d.rt.Durability.InUse(d.c.view, d.cell) {
+		d.unseen = true
 		return nil
 	}
 	return d.lookAtObject(name)
+}
+
+// lookMeanwhile begins to find out what an unseen object asks for, which costs no time while it is being scaled. The record by which no object of the
+// cell asks for anything may be a moment old.
+func (d *durableWrite) lookMeanwhile(name string) (seen func() durability.Mode) {
+	if !d.unseen {
+		return func() durability.Mode { return durability.None }
+	}
+	found := make(chan durability.Mode, 1)
+	go func() {
+		object := durableWrite{rt: d.rt, r: d.r, c: d.c, cell: d.cell}
+		if object.lookAtObject(name) != nil {
+			object.mode = durability.Replicated // it is not known
+		}
+		found <- object.mode
+	}()
+	return func() durability.Mode { return <-found }
 }
 
 // lookAtObject finds out what the stored object asks for.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,6 +29,8 @@ type backupPair struct {
 	working atomic.Bool
 	stored  atomic.Int64 // the revision of the cell
 	writes  atomic.Int64 // of users
+	// unused has the backup cell say that no object asks for durability, though the objects of the cell do.
+	unused bool
 }
 
 // source is the cell.
@@ -45,7 +48,11 @@ func (b *backupPair) source(w http.ResponseWriter, r *http.Request) {
 			b.writes.Add(1)
 		}
 	}
-	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","resourceVersion":"%d"}}`, revision)
+	annotations := "{}"
+	if b.unused {
+		annotations = `{"` + names.DurabilityAnnotation + `":"` + names.DurabilityReplicated + `"}`
+	}
+	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","resourceVersion":"%d","annotations":%s}}`, revision, annotations)
 }
 
 // target is the backup cell.
@@ -64,7 +71,7 @@ func (b *backupPair) leases(w http.ResponseWriter, r *http.Request, from string)
 	defer ticker.Stop()
 	for {
 		if from != "" && b.working.Load() {
-			record, err := durability.Received{Source: from, Revision: b.stored.Load(), Epoch: 1, InUse: true, Time: time.Now()}.Encode()
+			record, err := durability.Received{Source: from, Revision: b.stored.Load(), Epoch: 1, InUse: !b.unused, Time: time.Now()}.Encode()
 			if err != nil {
 				return
 			}
@@ -83,29 +90,7 @@ func (b *backupPair) leases(w http.ResponseWriter, r *http.Request, from string)
 // the client gets 504, is not told to try again, and the write was sent once. Later writes are refused.
 func TestABackupCellThatStops(t *testing.T) {
 	pair := &backupPair{}
-	pair.working.Store(true)
-	rt := routerWithCells(t, map[string]http.Handler{"cell-a": http.HandlerFunc(pair.source), "cell-b": http.HandlerFunc(pair.target)})
-	backups := &gatewaydurability.Backups{Topology: rt.Topology, Namespace: func(string) (string, bool) { return names.DurabilityReplicated, true }}
-	rt.Durability = backups
-	go backups.Run(t.Context())
-	view := rt.Topology.View()
-	name := ""
-	for i := 0; name == ""; i++ {
-		if n := fmt.Sprintf("m-%d", i); view.Name(view.Route(slots.Of("default", n)).New) == "cell-a" {
-			name = n
-		}
-	}
-	patch := func(within time.Duration) *httptest.ResponseRecorder {
-		info := &request.RequestInfo{IsResourceRequest: true, Verb: "patch", APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "configmaps", Name: name}
-		info.Path = "/api/v1/namespaces/default/configmaps/" + name
-		ctx, cancel := context.WithTimeout(request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "alice"}), within)
-		defer cancel()
-		r := httptest.NewRequestWithContext(ctx, http.MethodPatch, info.Path, strings.NewReader(`{"data":{"a":"b"}}`))
-		r.Header.Set("Content-Type", "application/merge-patch+json")
-		answer := httptest.NewRecorder()
-		rt.ServeHTTP(answer, r)
-		return answer
-	}
+	patch := pair.start(t, names.DurabilityReplicated, "")
 	if !eventually(t, func() bool { return patch(time.Minute).Code == http.StatusOK }) {
 		t.Fatal("a write was not acknowledged")
 	}
@@ -127,6 +112,49 @@ func TestABackupCellThatStops(t *testing.T) {
 	pair.working.Store(true)
 	if !eventually(t, func() bool { return patch(time.Minute).Code == http.StatusOK }) {
 		t.Error("writes are refused although the backup cell works again")
+	}
+}
+
+// TestAScaleOfAnUnseenObject scales an object that asks for durability, while the last record says that no object does: the object may have got the
+// annotation a moment ago. Such a scale is not acknowledged without the backup cell either.
+func TestAScaleOfAnUnseenObject(t *testing.T) {
+	pair := &backupPair{unused: true}
+	scale := pair.start(t, "", "scale")
+	if !eventually(t, func() bool { return scale(time.Minute).Code == http.StatusOK }) {
+		t.Fatal("a scale was not acknowledged")
+	}
+	pair.working.Store(false)
+	if answer := scale(5 * time.Second); answer.Code < http.StatusInternalServerError {
+		t.Errorf("it was acknowledged: %d %s", answer.Code, answer.Body)
+	}
+}
+
+// start runs a router in front of the pair, in a namespace that may ask for durability. It returns a function that patches an object, or something
+// beneath it.
+func (b *backupPair) start(t *testing.T, asked, subresource string) func(within time.Duration) *httptest.ResponseRecorder {
+	t.Helper()
+	b.working.Store(true)
+	rt := routerWithCells(t, map[string]http.Handler{"cell-a": http.HandlerFunc(b.source), "cell-b": http.HandlerFunc(b.target)})
+	backups := &gatewaydurability.Backups{Topology: rt.Topology, Namespace: func(string) (string, bool) { return asked, true }}
+	rt.Durability = backups
+	go backups.Run(t.Context())
+	view := rt.Topology.View()
+	name := ""
+	for i := 0; name == ""; i++ {
+		if n := fmt.Sprintf("m-%d", i); view.Name(view.Route(slots.Of("default", n)).New) == "cell-a" {
+			name = n
+		}
+	}
+	return func(within time.Duration) *httptest.ResponseRecorder {
+		info := &request.RequestInfo{IsResourceRequest: true, Verb: "patch", APIPrefix: "api", APIVersion: "v1", Namespace: "default", Resource: "configmaps", Name: name, Subresource: subresource}
+		info.Path = path.Join("/api/v1/namespaces/default/configmaps", name, subresource)
+		ctx, cancel := context.WithTimeout(request.WithUser(request.WithRequestInfo(t.Context(), info), &user.DefaultInfo{Name: "alice"}), within)
+		defer cancel()
+		r := httptest.NewRequestWithContext(ctx, http.MethodPatch, info.Path, strings.NewReader(`{"data":{"a":"b"}}`))
+		r.Header.Set("Content-Type", "application/merge-patch+json")
+		answer := httptest.NewRecorder()
+		rt.ServeHTTP(answer, r)
+		return answer
 	}
 }
 
