@@ -16,7 +16,13 @@ type Reader struct {
 	position []uint64
 	// from is the position at which the reader began, until the stream has reached it.
 	from []uint64
+	// hides reports whether an event is outdated for this reader; nil if none is.
+	hides func(*Entry) bool
 }
+
+// Hide has the reader leave out events that are outdated by what its watch has shown before it joined. The function is called while the
+// stream is locked.
+func (r *Reader) Hide(outdated func(*Entry) bool) { r.hides = outdated }
 
 // Next appends the next entries to dst, but not all if there are many. If there are none, it returns a channel that is closed when that
 // changes. The error is ErrOutrun or ErrEnded.
@@ -67,16 +73,17 @@ func (s *Stream) wait() <-chan struct{} {
 
 // shows returns an entry as the reader sees it, after the position has been advanced past it.
 func (r *Reader) shows(e *Entry) (Entry, bool) {
+	hidden := e.Bookmark == nil && r.hides != nil && r.hides(e)
 	if r.from == nil {
-		return *e, true
+		return *e, !hidden
 	}
-	seen := e.Bookmark == nil && e.Revision <= r.from[e.Cell]
+	hidden = hidden || e.Bookmark == nil && e.Revision <= r.from[e.Cell]
 	if r.stream.covers(r.position, r.from) {
 		raise(r.position, r.from) // cells that are not read
 		r.from = nil
 	}
 	if e.Bookmark == nil {
-		return *e, !seen
+		return *e, !hidden
 	}
 	own := *e
 	own.Position, own.Data = r.Position(), nil

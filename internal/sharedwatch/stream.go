@@ -3,6 +3,7 @@ package sharedwatch
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +24,8 @@ type Entry struct {
 	Revision uint64
 	// Deleted is the UID of a deleted object.
 	Deleted string
-	// Key is that of the object.
-	Key string
+	// Key is that of the object, and UID its UID.
+	Key, UID string
 	// Received is when the event arrived. Entries are appended in this order.
 	Received time.Time
 	// Bookmark is set for a bookmark, which has no object but the revisions of all cells.
@@ -37,7 +38,18 @@ type Entry struct {
 // overhead is about what an entry needs beside its data.
 const overhead = 256
 
-func (e *Entry) size() int { return overhead + len(e.Key) + len(e.Data) + 8*len(e.Position) }
+// Object returns the identity of the object.
+func (e *Entry) Object() *splice.Object {
+	namespace, name, found := strings.Cut(e.Key, "/")
+	if !found {
+		namespace, name = "", e.Key
+	}
+	return &splice.Object{Namespace: namespace, Name: name, UID: e.UID}
+}
+
+func (e *Entry) size() int {
+	return overhead + len(e.Key) + len(e.UID) + len(e.Data) + 8*len(e.Position)
+}
 
 // Limits bound the history of a stream. The last entry is always kept.
 type Limits struct {
@@ -63,6 +75,8 @@ type Stream struct {
 	since    time.Time
 	bookmark *splice.Event
 	ended    bool
+	// precedes reports whether what is before the stream is certain not to be a consequence of a write in a cell; nil if that is not known.
+	precedes func(cell int, write Interval) bool
 	changed  chan struct{} // closed and replaced with every change that a reader waits for; nil if none waits
 }
 
@@ -188,36 +202,63 @@ func (s *Stream) JoinAt(position []uint64) (*Reader, bool) {
 	return r, true
 }
 
-// JoinAfter returns a reader of all events after the one of an object. It is false if the object's event is not in the history, or if an
+// JoinAfter returns a reader of all events after the one of an object, also if the stream has ended. It is false if the object's event is not in the history, or if an
 // event before it may be a consequence of it. If nothing is known about the write of the object, its key is returned.
 func (s *Stream) JoinAfter(cell int, revision uint64, known func(e *Entry) (Interval, bool)) (r *Reader, key string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := s.find(cell, revision)
-	if s.ended || at < 0 {
+	if at < 0 {
 		return nil, "", false
 	}
 	write, found := known(&s.entries[at])
 	if !found {
 		return nil, s.entries[at].Key, false
 	}
-	if !s.since.Before(write.Begun) {
-		return nil, "", false // what preceded it is not known any more
-	}
-	for i := at - 1; i >= 0 && !s.entries[i].Received.Before(write.Begun); i-- {
-		e := &s.entries[i]
-		if e.Bookmark != nil || e.Cell == cell {
-			continue
-		}
-		if other, found := known(e); !found || other.Ended.After(write.Begun) {
-			return nil, "", false
-		}
+	if !s.independent(at, cell, write, known) {
+		return nil, "", false
 	}
 	r = &Reader{stream: s, next: s.first + uint64(at) + 1, position: slices.Clone(s.before)}
 	for i := range s.entries[:at+1] {
 		advance(r.position, &s.entries[i])
 	}
 	return r, "", true
+}
+
+// independent reports whether what precedes an entry is certain not to be a consequence of a write in a cell.
+func (s *Stream) independent(at, cell int, write Interval, known func(e *Entry) (Interval, bool)) bool {
+	for i := at - 1; i >= 0 && !s.entries[i].Received.Before(write.Begun); i-- {
+		e := &s.entries[i]
+		if e.Bookmark != nil || e.Cell == cell {
+			continue
+		}
+		if other, found := known(e); !found || other.Ended.After(write.Begun) {
+			return false
+		}
+	}
+	return s.since.Before(write.Begun) || s.first == 0 && s.precedes != nil && s.precedes(cell, write)
+}
+
+// Independent reports whether all events of the stream, and before it, are certain not to be consequences of a write in a cell.
+func (s *Stream) Independent(cell int, write Interval, known func(e *Entry) (Interval, bool)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.independent(len(s.entries), cell, write, known)
+}
+
+// Precede sets the function that knows whether what is before the stream is certain not to be a consequence of a write in a cell; nil if
+// nobody knows. It is called while the stream is locked.
+func (s *Stream) Precede(independent func(cell int, write Interval) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.precedes = independent
+}
+
+// Position returns the position after the last entry.
+func (s *Stream) Position() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.after)
 }
 
 // find returns the index of the last entry of a revision, or -1.

@@ -360,6 +360,66 @@ func TestJoinAfterUncertain(t *testing.T) {
 	}
 }
 
+// TestJoinAfterContinued begins after a change that was under way when a stream ended which another one continues.
+func TestJoinAfterContinued(t *testing.T) {
+	earlier, known := sequential(t, 6, roomy)
+	earlier.End()
+	position := earlier.Position()
+	if !slices.Equal(position, []uint64{14, 15}) {
+		t.Errorf("the stream has ended at %v", position)
+	}
+	for name, test := range map[string]struct {
+		earlier func(*Entry) (Interval, bool)
+		joins   bool
+	}{
+		"what came before is known":       {known, true},
+		"nothing is known of it":          {func(*Entry) (Interval, bool) { return Interval{}, false }, false},
+		"the earlier stream is forgotten": {nil, false},
+	} {
+		s := New(roomy, position, at(75), make([]bool, 2))
+		if test.earlier != nil {
+			s.Precede(func(cell int, write Interval) bool { return earlier.Independent(cell, write, test.earlier) })
+		}
+		s.Append(Entry{Cell: 0, Revision: 16, Received: at(82)})
+		_, _, joined := s.JoinAfter(0, 16, func(*Entry) (Interval, bool) { return Interval{at(70), at(79)}, true })
+		if joined != test.joins {
+			t.Errorf("%s: joined: %v", name, joined)
+		}
+	}
+	r, _, joined := earlier.JoinAfter(0, 14, known)
+	if !joined {
+		t.Fatal("cannot begin after a change in the history of a stream that has ended")
+	}
+	if entries, _, err := r.Next(nil); err != nil || len(entries) != 1 {
+		t.Errorf("%v, %v", entries, err)
+	}
+	if _, _, err := r.Next(nil); !errors.Is(err, ErrEnded) {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+// TestHide leaves out events that are outdated for one reader only.
+func TestHide(t *testing.T) {
+	s := New(roomy, []uint64{5, 5}, at(0), make([]bool, 2))
+	s.Append(Entry{Cell: 0, Revision: 10, Key: "n/a", UID: "old"}, Entry{Cell: 1, Revision: 11, Key: "n/a", UID: "new"}, Entry{Cell: 0, Revision: 12, Key: "n/a", UID: "old"})
+	for _, hides := range []bool{true, false} {
+		r, _ := s.JoinAt([]uint64{5, 20})
+		if hides {
+			r.Hide(func(e *Entry) bool { o := e.Object(); return o.Namespace == "n" && o.Name == "a" && o.UID == "old" })
+		}
+		want := 2
+		if hides {
+			want = 0
+		}
+		if entries, _, err := r.Next(nil); err != nil || len(entries) != want {
+			t.Errorf("hides %v: %v, %v", hides, entries, err)
+		}
+		if position := r.Position(); !slices.Equal(position, []uint64{12, 20}) {
+			t.Errorf("the position is %v", position)
+		}
+	}
+}
+
 // TestJoinAfterDropped does not begin after an object if what preceded it has been dropped too late.
 func TestJoinAfterDropped(t *testing.T) {
 	s, known := sequential(t, 6, Limits{Entries: 3, Bytes: func() int { return 1 << 20 }})

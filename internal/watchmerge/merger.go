@@ -217,6 +217,16 @@ func (m *Merger) Position() position.Position {
 	return p
 }
 
+// Outdated returns a function that tells which events about objects of cells are outdated by what the watch has shown, for a watch that is
+// settled and continued elsewhere. It is nil if none are.
+func (m *Merger) Outdated() func(cell int, object *splice.Object) bool {
+	if len(m.moves.overtaken) == 0 {
+		return nil
+	}
+	shown := &moveState{moves: m.moves.moves, overtaken: m.moves.overtaken} // and nothing else of the merger
+	return shown.outdated
+}
+
 // Offer takes an event of a cell that is wanted and returns the events for the client. The result is valid until the next call.
 func (m *Merger) Offer(i int, event *splice.Event, now time.Time) ([]Output, error) {
 	m.out = m.out[:0]

@@ -18,7 +18,7 @@ const epoch = 7
 
 // client applies the events of a watch and checks that they are consistent.
 type client struct {
-	t       *rapid.T
+	t       failer
 	w       *world
 	store   map[string]seen
 	initial bool
@@ -26,8 +26,14 @@ type client struct {
 	ends    int
 	at      *position.Position
 	live    map[string]bool // changes seen with a position, as `cell/resourceVersion`
-	// resumed is set once the watch was resumed.
-	resumed bool
+	// forgets reports whether an incarnation of a key may be shown after a later one; nil if none may.
+	forgets func(key string, incarnation int) bool
+}
+
+// failer is told what a client notices.
+type failer interface {
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 type seen struct{ incarnation, content int }
@@ -72,7 +78,7 @@ func (c *client) change(o Output) {
 	incarnation, _ := strconv.Atoi(o.Event.Object.UID)
 	content, _ := strconv.Atoi(o.Event.Object.Annotation("content"))
 	now, before := seen{incarnation, content}, c.store[key]
-	if now.before(before) && !(c.resumed && c.w.forgotten(key, incarnation)) {
+	if now.before(before) && (c.forgets == nil || !c.forgets(key, incarnation)) {
 		c.t.Fatalf("%s went back from %+v to %+v", key, before, now)
 	}
 	if !c.initial {
@@ -160,7 +166,7 @@ func (s *session) resume() {
 	options := s.options()
 	options.Start = s.client.at.Versions
 	s.begin(options)
-	s.resumed, s.client.resumed = true, true
+	s.resumed, s.client.forgets = true, s.w.forgotten
 	for i, version := range options.Start {
 		s.seek(i, version)
 	}

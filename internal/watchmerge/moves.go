@@ -102,14 +102,19 @@ func (s *moveState) shows(i int, event *splice.Event) bool {
 	}
 	switch s.side(i, event) {
 	case Leaves:
-		uid, overtaken := s.overtaken[event.Object.Key()]
-		return !overtaken || uid == event.Object.UID
+		return !s.outdated(i, &event.Object)
 	case Arrives:
 		if event.Type == splice.Added {
 			s.overtake(i, event, event.Object.UID)
 		}
 	}
 	return true
+}
+
+// outdated reports whether an object of a cell is another one than that of its name which was created in the new cell.
+func (s *moveState) outdated(i int, object *splice.Object) bool {
+	uid, overtaken := s.overtaken[object.Key()]
+	return overtaken && uid != object.UID && s.moves.Side(i, object) == Leaves
 }
 
 // overtake notes that events of the old cell about any object of the name but one are outdated.

@@ -41,6 +41,7 @@ type world struct {
 	rvs     []uint64
 	objects map[string]*truth
 	dead    map[int]bool // incarnations that users deleted
+	died    map[int]int  // when
 	born    map[int]int  // when incarnations were created
 	last    int          // the last incarnation
 	hints   bool         // dependencies are recorded
@@ -67,7 +68,7 @@ const (
 )
 
 func newWorld(cells int, hints bool) *world {
-	w := &world{logs: make([][]entry, cells), rvs: make([]uint64, cells), objects: map[string]*truth{}, dead: map[int]bool{}, born: map[int]int{}, hints: hints}
+	w := &world{logs: make([][]entry, cells), rvs: make([]uint64, cells), objects: map[string]*truth{}, dead: map[int]bool{}, died: map[int]int{}, born: map[int]int{}, hints: hints}
 	for i := range w.rvs {
 		w.rvs[i] = 10
 	}
@@ -91,12 +92,16 @@ func (w *world) dependency(cell int, rv uint64) string {
 
 // step performs an action of a user or the mover on an object.
 func (w *world) step(t *rapid.T, key string) {
+	w.act(t, key, rapid.SampledFrom([]string{"update", "update", "delete", "move", "move"}).Draw(t, "what"))
+}
+
+// act performs an action on an object, or another one that is possible.
+func (w *world) act(t *rapid.T, key, what string) {
 	o := w.objects[key]
 	owner := o.from
 	if o.stage == activated {
 		owner = o.to
 	}
-	what := rapid.SampledFrom([]string{"update", "update", "delete", "move", "move"}).Draw(t, "what")
 	switch {
 	case !o.alive:
 		if o.from != o.to {
@@ -114,6 +119,7 @@ func (w *world) step(t *rapid.T, key string) {
 		w.dead[o.current.incarnation] = true
 		o.alive = false
 		w.write(t, owner, splice.Deleted, o.current)
+		w.died[o.current.incarnation] = w.now
 	default:
 		o.current.content++
 		w.write(t, owner, splice.Modified, o.current)
@@ -159,6 +165,16 @@ func (w *world) cleanUp(t *rapid.T) {
 func (w *world) replaced(cell int, e entry) bool {
 	o := w.objects[e.key]
 	return cell == o.from && o.from != o.to && o.stage == activated && o.alive && o.current.incarnation != e.incarnation
+}
+
+// replacedBy reports whether the new cell has another object of the name at a time.
+func (w *world) replacedBy(time, cell int, e entry) bool {
+	o := w.objects[e.key]
+	if cell != o.from || o.from == o.to || e.status != "" {
+		return false
+	}
+	now, there := w.state(o.to, time)[e.key]
+	return there && now.status == "" && now.incarnation != e.incarnation
 }
 
 // forgotten reports whether an incarnation may be shown to a resumed watch after a later one: nothing of the name is left by which the reader of the
