@@ -41,6 +41,7 @@ const (
 func testMoving(t *testing.T, w *world) {
 	f := newMovingFixture(t, w)
 	informer, watched := f.startInformer(currentGateway), f.startWatchFromList(currentGateway)
+	concurrent := f.startConcurrentWatches(currentGateway)
 	ofHub := f.startHubWatch(w)
 	ofHub.show("before")
 
@@ -57,13 +58,17 @@ func testMoving(t *testing.T, w *world) {
 	f.stage("StaleGateway", (*movingFixture).testStaleGateway)
 	f.stage("DeleteCollection", (*movingFixture).testDeleteCollection)
 	f.stage("Versions", (*movingFixture).testVersions)
+	f.stage("WatchesWhileJoining", concurrent.check)
+	f.stage("WatchesFromVersions", (*movingFixture).testWatchesFromVersions)
 	informer.waitFor(f.list(currentGateway))
 	ofHub.show("joining")
 
 	f.stage("JoinEnds", (*movingFixture).testJoinEnds)
+	f.stage("WatchesAfterJoining", concurrent.check)
 	stale := f.startInformer(staleGateway)
 	f.stage("SlowCreations", (*movingFixture).testSlowCreations)
 	f.stage("CreateWhileLeaving", (*movingFixture).testCreateWhileLeaving)
+	f.stage("WatchesWhileLeaving", concurrent.check)
 	f.stage("EventsOfALaterTopology", (*movingFixture).testEventsOfALaterTopology)
 	f.stage("LeaveEnds", (*movingFixture).testLeaveEnds)
 	watched.waitFor(f.stayingName(createdWhileLeaving), "value", "5")

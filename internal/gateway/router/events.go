@@ -43,12 +43,18 @@ func (s *watchStream) events(ctx context.Context, cell slots.Index, response *ht
 	}
 	events.Hold = func(bytes int) error { return forward.Hold(ctx, int64(bytes)) }
 	events.Release = func(bytes int) { limits.GrantFrom(ctx).Shrink(int64(bytes)) }
-	if !initial && s.moves.Any() && !s.c.isHub(cell) {
-		var err error
-		if events.past, err = s.rt.versionOf(ctx, s.c, cell); err != nil {
-			_ = response.Body.Close()
-			return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
+	if !s.moves.Any() || s.c.isHub(cell) {
+		return events, nil
+	}
+	switch past, err := s.rt.versionOf(ctx, s.c, cell); {
+	case err == nil:
+		s.past[cell].CompareAndSwap(0, past)
+		if !initial {
+			events.past = past
 		}
+	case !initial: // others only need it to join a shared stream
+		_ = response.Body.Close()
+		return nil, fmt.Errorf("%w: %w", watchmerge.ErrUnavailable, err)
 	}
 	return events, nil
 }

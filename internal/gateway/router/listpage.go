@@ -32,7 +32,7 @@ func (rt *Router) finish(r *http.Request, c *call, q *query, a *answers, page sp
 	if err != nil {
 		return splice.Metadata{}, err
 	}
-	if rt.issued != nil {
+	if rt.issued != nil && !q.isPast() {
 		rt.issued.note(version, time.Now())
 	}
 	metadata := splice.Metadata{ResourceVersion: version, Remaining: -1}

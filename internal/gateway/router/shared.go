@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/limits"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/sharedwatch"
@@ -30,10 +31,9 @@ const (
 	presentWait = 5 * time.Second
 )
 
-// shareable reports whether the watch may read a shared stream. While objects move it may not: what a watch shows of them depends on where
-// it began.
+// shareable reports whether the watch may read a shared stream.
 func (s *watchStream) shareable() bool {
-	if s.rt.streams == nil || s.shared || s.alone || !s.c.showsVersions() || s.c.Name != "" || s.c.view.Moving() {
+	if s.rt.streams == nil || s.shared || s.alone || !s.c.showsVersions() || s.c.Name != "" {
 		return false
 	}
 	select {
@@ -63,10 +63,13 @@ func (s *watchStream) join() {
 		return
 	}
 	start := s.normalized(s.q.at.Versions)
-	if !s.joinAt(start) && len(s.q.passed) == 0 {
+	if !s.joinAt(start, nil) {
 		before, listed := s.rt.issued.before(s.q.ResourceVersion)
-		s.startStream(start, before, listed)
-		s.joinAt(start)
+		if !s.reached.IsZero() {
+			before = s.reached
+		}
+		s.startStream(start, s.q.passed, before, listed && len(s.q.passed) == 0)
+		s.joinAt(start, nil)
 	}
 }
 
@@ -81,33 +84,91 @@ func (s *watchStream) normalized(versions []uint64) []uint64 {
 	return versions
 }
 
-// joinAt joins the stream at a position. It reports whether there is a stream.
-func (s *watchStream) joinAt(versions []uint64) (exists bool) {
-	s.joined, exists = s.rt.streams.join(s.key(), func(st *stream) *sharedwatch.Reader {
-		if s.moves.Any() && !st.settled {
-			return nil // the stream may be before a move that only this watch knows of
+// joinAt joins the stream at a position. If the watch has merged the cells itself so far, its merger is given. It reports whether there is a
+// stream.
+func (s *watchStream) joinAt(versions []uint64, own *watchmerge.Merger) (exists bool) {
+	s.joined, exists = s.rt.streams.join(s.key(), func(st *stream) *membership {
+		if !s.fits(st, versions, own != nil) {
+			return nil
 		}
-		reader, _ := st.JoinAt(versions)
-		return reader
+		reader, joined := st.JoinAt(versions)
+		if !joined {
+			return nil
+		}
+		if own != nil {
+			if outdated := own.Outdated(); outdated != nil {
+				reader.Hide(func(e *sharedwatch.Entry) bool { return outdated(e.Cell, e.Object()) })
+			}
+		}
+		return &membership{st, reader}
 	})
 	return exists
 }
 
-// joinAfter joins the stream after the change of an object.
+// fits reports whether a stream shows after a position what the watch would show by itself. What that hides of objects that move depends on
+// what it has read of their new cells, and of earlier topologies. It may join
+//
+//   - a stream that began at the same position, with the same knowledge;
+//   - at the position of a list: that has read the new cell of each move before the old one, so that no later event of the old cell is about
+//     an object that another one had replaced by then;
+//   - after it has merged by itself until it has read all that there was when it began: what it has to hide of later events, it knows.
+//
+// If it began before objects moved by an earlier topology, also everything of that time must be behind it.
+func (s *watchStream) fits(st *stream, versions []uint64, merged bool) bool {
+	if slices.Equal(versions, st.start) && slices.EqualFunc(s.q.passed, st.passed, sameEpoch) {
+		return true
+	}
+	if slices.ContainsFunc(s.q.passed, (*topology.View).Moving) && (st.settled == nil || !reached(versions, st.settled)) {
+		return false
+	}
+	switch {
+	case !s.c.view.Moving():
+		return true
+	case merged:
+		return s.caughtUp(versions)
+	default:
+		_, listed := s.rt.issued.before(s.q.ResourceVersion)
+		return listed && len(s.q.passed) == 0
+	}
+}
+
+func sameEpoch(a, b *topology.View) bool { return a.Epoch() == b.Epoch() }
+
+// reached reports whether a position is not below another in any cell.
+func reached(versions, least []uint64) bool {
+	for i := range least {
+		if versions[i] < least[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// caughtUp reports whether a watch that merges by itself has read all that the cells had when it opened them.
+func (s *watchStream) caughtUp(versions []uint64) bool {
+	for _, cell := range s.q.cells {
+		if past := s.past[cell].Load(); !s.c.isHub(cell) && (past == 0 || versions[cell] < past) {
+			return false
+		}
+	}
+	return true
+}
+
+// joinAfter joins the stream after the change of an object, or the one that it continues.
 func (s *watchStream) joinAfter(v position.Version) {
-	cell, found := s.c.numbered(v.Cell)
-	if !found {
-		return
-	}
-	known := func(e *sharedwatch.Entry) (sharedwatch.Interval, bool) {
-		return s.rt.writes.Of(e, s.c.view.Number(slots.Index(e.Cell)))
-	}
 	for _, last := range []bool{false, true} {
 		var object string
-		s.joined, _ = s.rt.streams.join(s.key(), func(st *stream) (reader *sharedwatch.Reader) {
-			reader, object, _ = st.JoinAfter(int(cell), v.Revision, known)
-			return reader
+		s.joined, _ = s.rt.streams.join(s.key(), func(st *stream) (joined *membership) {
+			if joined, object = st.joinAfter(s.rt, v); joined == nil && object == "" && st.earlier != nil {
+				joined, _ = st.earlier.joinAfter(s.rt, v)
+			}
+			return joined
 		})
+		if s.joined != nil && s.joined.view.Epoch() != s.c.view.Epoch() {
+			c := *s.c
+			c.view = s.joined.view // by which the stream ends, and the watch goes on
+			s.c, s.streamKey = &c, streamKey{}
+		}
 		if s.joined != nil || object == "" || last {
 			return
 		}
@@ -117,26 +178,46 @@ func (s *watchStream) joinAfter(v position.Version) {
 	}
 }
 
+// joinAfter returns a membership that begins after the change of an object. If nothing is known about that, it returns the object's key.
+func (st *stream) joinAfter(rt *Router, v position.Version) (joined *membership, object string) {
+	cell, found := st.view.Numbered(v.Cell)
+	if !found {
+		return nil, ""
+	}
+	reader, object, ok := st.JoinAfter(int(cell), v.Revision, st.known(rt))
+	if !ok {
+		return nil, object
+	}
+	return &membership{st, reader}, ""
+}
+
+// known returns what is known about the writes of the stream's events.
+func (st *stream) known(rt *Router) func(e *sharedwatch.Entry) (sharedwatch.Interval, bool) {
+	return func(e *sharedwatch.Entry) (sharedwatch.Interval, bool) {
+		return rt.writes.Of(e, st.view.Number(slots.Index(e.Cell)))
+	}
+}
+
 // leave has a watch that merges the cells itself join a stream, if the stream has all that follows its position. It starts one after a
 // while.
-func (s *watchStream) leave(at position.Position) bool {
+func (s *watchStream) leave(at position.Position, own *watchmerge.Merger) bool {
 	if !s.shareable() {
 		return false
 	}
-	exists := s.joinAt(at.Versions)
-	if !exists && !s.tried && time.Since(s.opened) > ownLasts {
+	exists := s.joinAt(at.Versions, own)
+	if !exists && !s.tried && time.Since(s.opened) > ownLasts && time.Since(s.reached) > ownLasts {
 		s.tried = true
-		if len(s.q.passed) == 0 {
-			s.startStream(at.Versions, time.Now(), s.initial())
+		if !s.moves.Any() {
+			s.startStream(at.Versions, s.q.passed, time.Now(), s.initial())
 		} else if now, err := s.rt.present(s.r.Context(), s.c, s.q.cells); err == nil {
-			s.startStream(now, time.Now(), true)
+			s.startStream(now, nil, time.Now(), true)
 		}
-		s.joinAt(at.Versions)
+		s.joinAt(at.Versions, own)
 	}
 	return s.joined != nil
 }
 
-// present returns the present revisions of the cells.
+// present returns the present revisions of the cells. They are read in the order in which lists read them.
 func (rt *Router) present(ctx context.Context, c *call, cells []slots.Index) ([]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, presentWait)
 	defer cancel()
@@ -144,14 +225,23 @@ func (rt *Router) present(ctx context.Context, c *call, cells []slots.Index) ([]
 	for cell, least := range c.view.Left() {
 		versions[cell] = least
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, cell := range cells {
-		group.Go(func() (err error) {
-			versions[cell], err = rt.versionOf(ctx, c, cell)
-			return err
-		})
+	stages := c.view.Stages(c.placement)
+	for stage := range slices.Max(stages) + 1 {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, cell := range cells {
+			if stages[cell] != stage {
+				continue
+			}
+			group.Go(func() (err error) {
+				versions[cell], err = rt.versionOf(ctx, c, cell)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
 	}
-	return versions, group.Wait()
+	return versions, nil
 }
 
 var batches = sync.Pool{New: func() any { return new([]sharedwatch.Entry) }}
@@ -172,6 +262,7 @@ func (s *watchStream) follow() (at *position.Position, alone bool) {
 		wait, err := s.copyEvents(joined)
 		switch {
 		case errors.Is(err, sharedwatch.ErrEnded) && s.superseded():
+			s.reached = time.Now()
 			s.lastBookmark(joined)
 			select {
 			case <-time.After(rand.N(spread)):
@@ -183,7 +274,7 @@ func (s *watchStream) follow() (at *position.Position, alone bool) {
 			if errors.Is(err, sharedwatch.ErrOutrun) {
 				outrunWatches.Inc()
 			}
-			s.resumeAt(joined.reader.Position())
+			s.resumeAt(joined.reader.Position(), joined.passed)
 			return nil, true
 		case err != nil:
 			return nil, false // the client has disconnected
@@ -234,11 +325,11 @@ func (s *watchStream) superseded() bool {
 	}
 }
 
-// resumeAt makes the watch one that begins at a position and stays by itself.
-func (s *watchStream) resumeAt(versions []uint64) {
+// resumeAt makes the watch one that begins at a position, with the knowledge of earlier topologies, and stays by itself.
+func (s *watchStream) resumeAt(versions []uint64, passed []*topology.View) {
 	s.alone, s.joined = true, nil
 	s.q.at = &position.Position{Epoch: s.c.view.Epoch(), Versions: versions}
-	s.q.passed, s.q.after, s.q.latest, s.q.SendInitialEvents = nil, nil, false, nil
+	s.q.passed, s.q.after, s.q.latest, s.q.SendInitialEvents = passed, nil, false, nil
 	s.moves = s.rt.movesOf(s.c, s.q)
 }
 

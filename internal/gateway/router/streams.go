@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,9 +14,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/cellplane/cellplane/internal/gateway/forward"
+	"github.com/cellplane/cellplane/internal/gateway/topology"
 	"github.com/cellplane/cellplane/internal/limits"
 	"github.com/cellplane/cellplane/internal/position"
 	"github.com/cellplane/cellplane/internal/sharedwatch"
+	"github.com/cellplane/cellplane/internal/slots"
 	"github.com/cellplane/cellplane/internal/splice"
 	"github.com/cellplane/cellplane/internal/watchmerge"
 )
@@ -62,8 +65,15 @@ type stream struct {
 	begun  chan struct{}
 	form   form
 	cancel context.CancelFunc
-	// settled is set if the stream began at revisions that were read in its epoch: it needs no knowledge of earlier moves.
-	settled bool
+	view   *topology.View
+	// earlier is the stream of the topology before, if this one continues it. It is kept for a while, and guarded by streams.
+	earlier *stream
+	// start is where the stream began, and passed are the topologies since then, before that of its epoch.
+	start  []uint64
+	passed []*topology.View
+	// settled are revisions that were read in the stream's epoch: what is after them needs no knowledge of earlier moves. It is nil as long as
+	// there are none. It is guarded by streams.
+	settled []uint64
 
 	readers int         // guarded by streams
 	idle    *time.Timer // ends the stream, guarded by streams
@@ -81,20 +91,19 @@ func (s *streams) historySize() int {
 }
 
 // join adds a watch to a stream, if there is one that it can join.
-func (s *streams) join(key streamKey, join func(*stream) *sharedwatch.Reader) (joined *membership, exists bool) {
+func (s *streams) join(key streamKey, join func(*stream) *membership) (joined *membership, exists bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.open[key]
 	if st == nil {
 		return nil, false
 	}
-	reader := join(st)
-	if reader == nil {
+	if joined = join(st); joined == nil {
 		return nil, true
 	}
-	st.readers++
-	st.idle.Stop()
-	return &membership{st, reader}, true
+	joined.readers++
+	joined.idle.Stop()
+	return joined, true
 }
 
 // leave removes a watch from its stream.
@@ -128,6 +137,13 @@ func (s *streams) expire(st *stream) {
 		s.remove(st)
 		st.cancel()
 	}
+}
+
+// used reports whether watches read a stream.
+func (s *streams) used(st *stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return st.readers > 0
 }
 
 // end removes a stream that has ended.
@@ -169,12 +185,13 @@ func (s *watchStream) key() streamKey {
 	return s.streamKey
 }
 
-// startStream starts the stream of a watch at a position of the present view. Everything that it includes was committed before the time.
-func (s *watchStream) startStream(start []uint64, before time.Time, settled bool) {
+// startStream starts the stream of a watch at a position of the present view, which was carried forward from those that have passed.
+// Everything that it includes was committed before the time. It is settled if its revisions were read in this epoch.
+func (s *watchStream) startStream(start []uint64, passed []*topology.View, before time.Time, settled bool) *stream {
 	rt := s.rt
 	info, view := *s.c.RequestInfo, s.c.view
 	c := &call{RequestInfo: &info, view: view, placement: s.c.placement}
-	q := &query{values: s.common(), cells: s.q.cells, at: &position.Position{Epoch: view.Epoch(), Versions: start}}
+	q := &query{values: s.common(), cells: s.q.cells, passed: passed, at: &position.Position{Epoch: view.Epoch(), Versions: start}}
 	q.AllowWatchBookmarks = true
 	up := &watchStream{rt: rt, c: c, q: q, accept: s.accept, moves: rt.movesOf(c, q), opened: time.Now(), shared: true}
 	options := up.options(form{})
@@ -185,11 +202,14 @@ func (s *watchStream) startStream(start []uint64, before time.Time, settled bool
 	ctx, cancel := context.WithCancel(forward.WithGateway(context.Background()))
 	st := &stream{
 		Stream: sharedwatch.New(sharedwatch.Limits{Entries: historyEntries, Bytes: rt.streams.historySize}, start, before, absent),
-		key:    s.key(), begun: make(chan struct{}), cancel: cancel, settled: settled,
+		key:    s.key(), view: view, begun: make(chan struct{}), cancel: cancel, start: slices.Clone(start), passed: passed,
+	}
+	if settled {
+		st.settled = st.start
 	}
 	if !rt.streams.add(st) {
 		cancel()
-		return
+		return nil
 	}
 	grant := rt.streams.budget.Open(limits.Owner{Name: "shared watches"})
 	up.r = (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: s.r.URL.Path}, Header: http.Header{}}).WithContext(limits.WithGrant(ctx, grant))
@@ -198,14 +218,61 @@ func (s *watchStream) startStream(start []uint64, before time.Time, settled bool
 		close(st.begun)
 	}
 	up.send = func(events []watchmerge.Output) error { return up.share(st, events) }
+	if slices.ContainsFunc(passed, (*topology.View).Moving) {
+		go rt.settle(up.r.Context(), st, c, q.cells)
+	}
 	go func() {
 		defer cancel()
 		defer grant.Close()
 		defer rt.streams.end(st)
-		if _, err := up.merge(up.r.Context()); err != nil {
+		if at, err := up.merge(up.r.Context()); err != nil {
 			klog.Background().V(2).Info("a shared watch has ended; its clients are served one by one", "path", st.key.path, "reason", err)
+		} else if at != nil {
+			up.succeed(st)
 		}
 	}()
+	return st
+}
+
+// succeed starts the stream that continues one by the present topology. Its watches and others find it when this one ends: they go on from the
+// same position, in the same order.
+func (s *watchStream) succeed(st *stream) {
+	streams := s.rt.streams
+	if !streams.used(st) || !s.carryOn(position.Position{Epoch: st.view.Epoch(), Versions: st.Position()}) {
+		return
+	}
+	next := s.startStream(s.normalized(s.q.at.Versions), s.q.passed, s.reached, false)
+	if next == nil {
+		return
+	}
+	next.Precede(func(cell int, write sharedwatch.Interval) bool {
+		was, found := st.view.Numbered(next.view.Number(slots.Index(cell)))
+		if !found {
+			was = slots.None
+		}
+		return st.Independent(int(was), write, st.known(s.rt))
+	})
+	streams.mu.Lock()
+	defer streams.mu.Unlock()
+	next.earlier = st
+	time.AfterFunc(linger, func() {
+		next.Precede(nil)
+		streams.mu.Lock()
+		defer streams.mu.Unlock()
+		next.earlier = nil
+	})
+}
+
+// settle reads the present revisions of the cells for a stream that began before. Without them, watches from earlier positions do not join it.
+func (rt *Router) settle(ctx context.Context, st *stream, c *call, cells []slots.Index) {
+	now, err := rt.present(ctx, c, cells)
+	if err != nil {
+		klog.Background().V(2).Info("cannot read where the moves of an earlier topology end", "path", st.key.path, "reason", err)
+		return
+	}
+	rt.streams.mu.Lock()
+	defer rt.streams.mu.Unlock()
+	st.settled = now
 }
 
 // errEventsEnd ends a shared stream after an error event. Every watch finds out itself what that means at its own position.
@@ -232,7 +299,8 @@ func (s *watchStream) share(st *stream, events []watchmerge.Output) error {
 			if err != nil {
 				return err
 			}
-			entry.Cell, entry.Revision, entry.Key = output.Cell, revision, event.Object.Key()
+			entry.Cell, entry.Revision = output.Cell, revision
+			entry.Key, entry.UID = event.Object.Key(), event.Object.UID
 			if event.Type == splice.Deleted {
 				entry.Deleted = event.Object.UID
 			}

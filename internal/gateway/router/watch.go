@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -123,6 +124,10 @@ type watchStream struct {
 	alone, tried bool
 	joined       *membership
 	streamKey    streamKey
+	// past are the revisions that the cells had when the watch opened them, 0 before; it is nil unless it merges them itself while objects move.
+	past []atomic.Uint64
+	// reached is when the watch had reached the position at which it was continued by another topology.
+	reached time.Time
 	// marked is the position of the last bookmark from a shared stream.
 	marked []uint64
 
@@ -183,6 +188,7 @@ func (s *watchStream) merge(ctx context.Context) (*position.Position, error) {
 		return nil, err
 	}
 	end := s.ending(ctx)
+	s.past = make([]atomic.Uint64, s.c.width())
 	driver := watchmerge.Driver{
 		Merger: merger,
 		End:    end,
@@ -206,12 +212,13 @@ func (s *watchStream) merge(ctx context.Context) (*position.Position, error) {
 		driver.Timeout = time.Until(s.until)
 	}
 	if s.shareable() {
-		driver.Leave = s.leave
+		driver.Leave = func(at position.Position) bool { return s.leave(at, merger) }
 	}
 	if err := driver.Run(ctx); err != nil || !s.goesOn(end, merger) {
 		return nil, err
 	}
 	at := merger.Position()
+	s.reached = time.Now()
 	return &at, nil
 }
 

@@ -46,7 +46,7 @@ func (s *watchStream) ending(ctx context.Context) <-chan struct{} {
 func (s *watchStream) goesOn(end <-chan struct{}, merger *watchmerge.Merger) bool {
 	select {
 	case <-end:
-		return merger.Live() && s.r.Context().Err() == nil && time.Now().Before(s.until)
+		return merger.Live() && s.r.Context().Err() == nil && (s.shared || time.Now().Before(s.until))
 	default:
 		return false
 	}
@@ -62,7 +62,7 @@ func (s *watchStream) carryOn(at position.Position) bool {
 		return false
 	}
 	q.SendInitialEvents, q.at, q.passed = nil, &carried.Position, carried.Passed
-	q.after, q.unsampled = nil, false
+	q.after, q.unsampled, q.ResourceVersion = nil, false, ""
 	q.cells = s.rt.asked(&c)
 	s.c, s.q, s.moves = &c, &q, s.rt.movesOf(&c, &q)
 	s.joined, s.tried, s.streamKey, s.marked = nil, false, streamKey{}, nil
