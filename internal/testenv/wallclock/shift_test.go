@@ -77,7 +77,7 @@ func (c *clocks) read(t *testing.T) (difference, monotonic time.Duration) {
 	if _, err := fmt.Sscan(c.answer.Text(), &wall, &seconds); err != nil {
 		t.Fatal(err)
 	}
-	return time.Unix(wall, 0).Sub(time.Now()).Round(10 * time.Minute), time.Duration(seconds) * time.Second
+	return time.Until(time.Unix(wall, 0)).Round(10 * time.Minute), time.Duration(seconds) * time.Second
 }
 
 func TestShift(t *testing.T) {
