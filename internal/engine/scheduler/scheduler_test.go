@@ -185,24 +185,26 @@ func fullLedger(cluster string, left int64, version string) *cellplanev1alpha1.C
 	return l
 }
 
+// awaitWakeUps waits until no wake-up of waiting bindings is scheduled and the queue is empty.
+func awaitWakeUps(t *testing.T, s *Scheduler) {
+	t.Helper()
+	testenv.Eventually(t, "all wake-ups are done", func(context.Context) (bool, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.wakePending && s.queue.Len() == 0, nil
+	})
+}
+
 // TestCapacityFreedWakes retries waiting bindings only if an eligible cluster has capacity for them, and once for
 // many releases at the same time.
 func TestCapacityFreedWakes(t *testing.T) {
 	const bindings, pieces = 200, 500
 	s, store, woken := newWaiting(t, bindings)
-	awaitWakeUps := func() {
-		t.Helper()
-		testenv.Eventually(t, "all wake-ups are done", func(context.Context) (bool, error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return !s.wakePending && s.queue.Len() == 0, nil
-		})
-	}
 	for i := range pieces {
 		store.Set(fullLedger("a", 0, fmt.Sprint(10+i)))  // changed, but without free capacity
 		store.Set(fullLedger("b", 60, fmt.Sprint(10+i))) // free capacity, but not eligible
 	}
-	awaitWakeUps()
+	awaitWakeUps(t, s)
 	if woken() != 0 {
 		t.Errorf("%d bindings were retried although no eligible cluster has capacity", woken())
 	}
@@ -211,7 +213,7 @@ func TestCapacityFreedWakes(t *testing.T) {
 		store.Set(fullLedger("a", 1, fmt.Sprint(1000+i)))
 	}
 	testenv.Eventually(t, "all bindings are retried", func(context.Context) (bool, error) { return woken() >= bindings, fmt.Errorf("%d are retried", woken()) })
-	awaitWakeUps()
+	awaitWakeUps(t, s)
 	// The debounce delay is at least 100 ms with this many bindings.
 	if most := int64(bindings) * (int64(time.Since(began)/(bindings*debouncePerBinding)) + 1); woken() > most {
 		t.Errorf("%d bindings were retried %d times for %d releases, want at most %d", bindings, woken(), pieces, most)
@@ -224,11 +226,7 @@ func TestCapacityFreedDuringDecision(t *testing.T) {
 	s, store, woken := newWaiting(t, 1)
 	store.Set(fullLedger("a", 1, "5"))
 	testenv.Eventually(t, "the binding is retried", func(context.Context) (bool, error) { return woken() > 0, nil })
-	testenv.Eventually(t, "no wake-up is pending", func(context.Context) (bool, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return !s.wakePending && s.queue.Len() == 0, nil
-	})
+	awaitWakeUps(t, s)
 	before := woken()
 	b := s.cell.Binding(cell.Key{Namespace: "ns", Name: "b0"})
 	late := &decision{placement: `{"clusterAffinity":{"clusterNames":["a"]}}`, Outcome: Outcome{Failure: &schedule.Failure{Reason: names.ReasonUnschedulable}, input: 1}}
@@ -325,6 +323,7 @@ func TestPriorityOrder(t *testing.T) {
 	s := New(c, nil, Options{Ledger: store})
 	c.Clusters.Set(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: "1"}})
 	store.Set(fullLedger("a", 0, "1"))
+	awaitWakeUps(t, s) // the ledger's, which would queue the bindings once more
 	for i := range bindings {
 		b := &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("b", i), ResourceVersion: "1"}}
 		b.Spec.Placement = &policyv1alpha1.Placement{}
