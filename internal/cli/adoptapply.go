@@ -14,8 +14,10 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	"github.com/cellplane/cellplane/internal/adopt"
+	"github.com/cellplane/cellplane/internal/workwatch"
 )
 
 // adopt adopts one group. The engine writes to no cluster before its own result was rehearsed in all of them.
@@ -24,7 +26,11 @@ func (a *adoption) adopt(ctx context.Context, group adopt.Group, item *adopt.Ite
 	if len(item.Obstacles) > 0 {
 		return errors.New(item.Obstacles[0])
 	}
-	if err := a.mustNotChange(ctx, group, item); err != nil {
+	fromEngine, _, err := a.renderedSoFar(ctx, group, item, nil) // of an earlier attempt
+	if err != nil {
+		return err
+	}
+	if err := a.mustNotChange(ctx, group, item, fromEngine); err != nil {
 		return err
 	}
 
@@ -56,8 +62,8 @@ func (a *adoption) adopt(ctx context.Context, group adopt.Group, item *adopt.Ite
 }
 
 // mustNotChange rehearses a group and returns an error that names the first field that would change.
-func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *adopt.Item) error {
-	rehearsals, err := a.rehearse(ctx, group, item)
+func (a *adoption) mustNotChange(ctx context.Context, group adopt.Group, item *adopt.Item, fromEngine map[string]*unstructured.Unstructured) error {
+	rehearsals, err := a.rehearse(ctx, group, item, fromEngine)
 	if err != nil {
 		return err
 	}
@@ -155,27 +161,27 @@ func (a *adoption) createTemplate(ctx context.Context, item *adopt.Item) (*unstr
 	return created, nil
 }
 
+// workName is the name of an object's Works.
+func workName(item *adopt.Item) string {
+	return names.WorkName(item.Key.Kind, item.Key.Namespace, item.Key.Name)
+}
+
 // adoptionPoll is how often the state of the federation is read while waiting for it.
 const adoptionPoll = 200 * time.Millisecond
 
 // untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.
 func (a *adoption) untilRendered(ctx context.Context, group adopt.Group, item *adopt.Item) error {
 	last := errors.New("the engine has not rendered it")
-	err := wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
-		for _, target := range item.Targets {
-			if item.IsLeftOut(target.Cluster) {
-				continue
-			}
-			manifest, err := a.rendered(ctx, item, target.Cluster)
-			if err != nil {
-				return false, err
-			}
-			if manifest == nil {
-				last = fmt.Errorf("the engine has not rendered it for cluster %s", target.Cluster)
-				return false, nil
-			}
+	err := a.works.Until(ctx, workName(item), func(ctx context.Context, seen workwatch.Seen) (bool, error) {
+		fromEngine, missing, err := a.renderedSoFar(ctx, group, item, seen)
+		if err != nil {
+			return false, err
 		}
-		last = a.mustNotChange(ctx, group, item)
+		if missing != "" {
+			last = fmt.Errorf("the engine has not rendered it for cluster %s", missing)
+			return false, nil
+		}
+		last = a.mustNotChange(ctx, group, item, fromEngine)
 		return last == nil, nil
 	})
 	if wait.Interrupted(err) {
@@ -191,7 +197,7 @@ func (a *adoption) untilMarked(ctx context.Context, group adopt.Group, item *ado
 		return err
 	}
 	missing := ""
-	err = wait.PollUntilContextCancel(ctx, adoptionPoll, true, func(ctx context.Context) (bool, error) {
+	err = a.works.Until(ctx, workName(item), func(ctx context.Context, _ workwatch.Seen) (bool, error) {
 		for _, object := range group.Objects {
 			if item.IsLeftOut(object.Cluster) {
 				continue

@@ -27,6 +27,7 @@ import (
 	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/engine/policies"
 	"github.com/cellplane/cellplane/internal/interpreter"
+	"github.com/cellplane/cellplane/internal/workwatch"
 )
 
 // adoption is a federation and the members that objects are adopted from.
@@ -40,6 +41,7 @@ type adoption struct {
 	further      []schema.GroupVersionResource
 	clusterWide  map[schema.GroupVersionResource]bool // the cluster-scoped ones
 	mergers      mergers
+	works        *workwatch.Watch // set by commands that wait for engines
 
 	namespaceExists atomic.Bool
 	autoscaled      map[adopt.Named]bool

@@ -26,6 +26,7 @@ import (
 	"github.com/cellplane/cellplane/internal/entry"
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/render"
+	"github.com/cellplane/cellplane/internal/workwatch"
 )
 
 // rehearsal is what the federation would change in one cluster.
@@ -40,8 +41,8 @@ func clean(rehearsals []rehearsal) bool {
 	return !slices.ContainsFunc(rehearsals, func(r rehearsal) bool { return r.err != nil || len(r.changes) > 0 })
 }
 
-// rehearse writes what the federation would write to each cluster as a dry run.
-func (a *adoption) rehearse(ctx context.Context, group adopt.Group, item *adopt.Item) ([]rehearsal, error) {
+// rehearse writes what the federation would write to each cluster as a dry run. What its engine has rendered for a cluster is used instead of what the plan expects.
+func (a *adoption) rehearse(ctx context.Context, group adopt.Group, item *adopt.Item, fromEngine map[string]*unstructured.Unstructured) ([]rehearsal, error) {
 	stored, err := a.storedTemplate(ctx, group, item)
 	if err != nil {
 		return nil, err
@@ -56,15 +57,9 @@ func (a *adoption) rehearse(ctx context.Context, group adopt.Group, item *adopt.
 		if manifest == nil {
 			continue // left out
 		}
-		stamped := merge.Stamp(manifest, marksOf(item, object.Cluster))
-		if group.Template != nil {
-			work, err := a.rendered(ctx, item, object.Cluster)
-			if err != nil {
-				return nil, err
-			}
-			if work != nil {
-				stamped = work
-			}
+		stamped := fromEngine[object.Cluster]
+		if stamped == nil {
+			stamped = merge.Stamp(manifest, marksOf(item, object.Cluster))
 		}
 		changes, err := a.rehearseIn(ctx, object, stamped)
 		rehearsals = append(rehearsals, rehearsal{object.Cluster, changes, err})
@@ -118,27 +113,63 @@ func (a *adoption) resource(gvk schema.GroupVersionKind) (schema.GroupVersionRes
 // marksOf returns the marks of a Work that does not exist yet. Its IDs are not known.
 func marksOf(item *adopt.Item, cluster string) merge.Marks {
 	return merge.Marks{
-		WorkNamespace: names.ExecutionNamespace(cluster), WorkName: names.WorkName(item.Key.Kind, item.Key.Namespace, item.Key.Name), WorkID: "rehearsal",
+		WorkNamespace: names.ExecutionNamespace(cluster), WorkName: workName(item), WorkID: "rehearsal",
 		BindingNamespace: item.Key.Namespace, BindingName: names.BindingName(item.Key.Kind, item.Key.Name), BindingID: "rehearsal",
 		ConflictResolution: policyv1alpha1.ConflictOverwrite,
 	}
 }
 
+// renderedSoFar returns the manifests that the engine has rendered, by cluster, and a cluster for which it has not yet. Before there is a template there are none.
+// Works are read only if none was seen: those of the other clusters will be.
+func (a *adoption) renderedSoFar(ctx context.Context, group adopt.Group, item *adopt.Item, seen workwatch.Seen) (manifests map[string]*unstructured.Unstructured, missing string, err error) {
+	manifests = map[string]*unstructured.Unstructured{}
+	if group.Template == nil {
+		return manifests, "", nil
+	}
+	for _, target := range item.Targets {
+		if item.IsLeftOut(target.Cluster) {
+			continue
+		}
+		manifest, err := manifestOf(seen[names.ExecutionNamespace(target.Cluster)])
+		if len(seen) == 0 {
+			manifest, err = a.rendered(ctx, item, target.Cluster)
+		}
+		if err != nil || manifest == nil {
+			return manifests, target.Cluster, err
+		}
+		manifests[target.Cluster] = manifest
+	}
+	return manifests, "", nil
+}
+
 // rendered returns the manifest that the engine has rendered for a cluster, nil if it has not yet.
 func (a *adoption) rendered(ctx context.Context, item *adopt.Item, cluster string) (*unstructured.Unstructured, error) {
-	work := &workv1alpha1.Work{}
-	key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(item.Key.Kind, item.Key.Namespace, item.Key.Name)}
+	work := &unstructured.Unstructured{}
+	work.SetGroupVersionKind(workv1alpha1.GroupVersion.WithKind("Work"))
+	key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: workName(item)}
 	if err := a.client.Get(ctx, key, work); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if len(work.Spec.Workload.Manifests) != 1 {
-		return nil, fmt.Errorf("work %s has %d manifests instead of one", key, len(work.Spec.Workload.Manifests))
+	return manifestOf(work)
+}
+
+// manifestOf returns the manifest in a Work, nil if there is no Work.
+func manifestOf(work *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if work == nil {
+		return nil, nil
 	}
-	manifest := &unstructured.Unstructured{}
-	if err := manifest.UnmarshalJSON(work.Spec.Workload.Manifests[0].Raw); err != nil {
-		return nil, fmt.Errorf("reading Work %s: %w", key, err)
+	manifests, _, err := unstructured.NestedSlice(work.Object, "spec", "workload", "manifests")
+	if err != nil {
+		return nil, fmt.Errorf("reading Work %s/%s: %w", work.GetNamespace(), work.GetName(), err)
 	}
-	return manifest, nil
+	if len(manifests) != 1 {
+		return nil, fmt.Errorf("work %s/%s has %d manifests instead of one", work.GetNamespace(), work.GetName(), len(manifests))
+	}
+	manifest, is := manifests[0].(map[string]any)
+	if !is {
+		return nil, fmt.Errorf("the manifest in Work %s/%s is not an object", work.GetNamespace(), work.GetName())
+	}
+	return (&unstructured.Unstructured{Object: manifest}).DeepCopy(), nil
 }
 
 // rehearsalAttempts bounds how often an object is read again because it has changed.
@@ -191,7 +222,11 @@ func (a *adoption) describeRehearsal(ctx context.Context, group adopt.Group, ite
 	if len(lines) > 0 {
 		return lines, false
 	}
-	rehearsals, err := a.rehearse(ctx, group, item)
+	fromEngine, _, err := a.renderedSoFar(ctx, group, item, nil)
+	var rehearsals []rehearsal
+	if err == nil {
+		rehearsals, err = a.rehearse(ctx, group, item, fromEngine)
+	}
 	if err != nil {
 		return []string{"  cannot be adopted: " + err.Error()}, false
 	}
