@@ -49,6 +49,11 @@ func (d *Doctor) checkCertificates(ctx context.Context) ([]Finding, error) {
 			}
 			add("Secret "+ref.Namespace+"/"+ref.Name, chain)
 		}
+		for _, endpoint := range cell.Spec.Etcd.Endpoints {
+			if served, err := servedAt(ctx, endpoint); err == nil {
+				add("etcd of cell "+cell.Name+" at "+endpoint, served)
+			}
+		}
 	}
 	return append(findings, d.agentCertificates()...), nil
 }
@@ -78,13 +83,22 @@ func servedAt(ctx context.Context, address string) ([]*x509.Certificate, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
-	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // nothing is sent
+	var presented []*x509.Certificate
+	dialer := &tls.Dialer{Config: &tls.Config{
+		InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, //nolint:gosec // nothing is sent
+		VerifyConnection: func(state tls.ConnectionState) error {
+			presented = state.PeerCertificates
+			return nil
+		},
+	}}
 	connection, err := dialer.DialContext(ctx, "tcp", host)
-	if err != nil {
+	switch {
+	case err == nil:
+		_ = connection.Close()
+	case presented == nil: // otherwise the server wants a certificate of the client, as etcds do
 		return nil, fmt.Errorf("reading the certificate of %s: %w", address, err)
 	}
-	defer connection.Close()
-	return connection.(*tls.Conn).ConnectionState().PeerCertificates, nil
+	return presented, nil
 }
 
 // inSecret returns the certificates in a Secret of a Cell, none if there is none.

@@ -97,7 +97,7 @@ func (p *patient) testCertificates(t *testing.T) {
 	defer func() { p.now = now }()
 	p.now = func() time.Time { return now().Add(350 * 24 * time.Hour) }
 	found := p.examine(t, "certificates")
-	for _, object := range []string{"API server of the hub", "API server of cell cell-a", "Secret " + names.SystemNamespace + "/credentials", "Secret " + names.SystemNamespace + "/etcd"} {
+	for _, object := range []string{"API server of the hub", "API server of cell cell-a", "Secret " + names.SystemNamespace + "/credentials", "Secret " + names.SystemNamespace + "/etcd", "etcd of cell cell-a at " + p.federation.Cells[0].EtcdURL()} {
 		has(t, found, CertificateExpires, Warning, object)
 	}
 	p.now = func() time.Time { return now().Add(366 * 24 * time.Hour) }
