@@ -79,6 +79,23 @@ func (c *Client) Signal(ctx context.Context, process, action string) error {
 	return err
 }
 
+// SignalAll applies an action to all processes whose names begin with a prefix, such as "cell-a/".
+func (c *Client) SignalAll(ctx context.Context, prefix, action string) error {
+	report, err := c.ReportWithProcesses(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range report.Processes {
+		if !strings.HasPrefix(p.Name, prefix) {
+			continue
+		}
+		if err := c.Signal(ctx, p.Name, action); err != nil {
+			return fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
 // AddCell starts another cell and waits until it is ready.
 func (c *Client) AddCell(ctx context.Context, name string) error {
 	_, err := c.do(ctx, http.MethodPost, "/cells?"+url.Values{"name": {name}}.Encode())

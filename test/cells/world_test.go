@@ -153,17 +153,8 @@ func (w *world) runRefused(words string, args ...string) {
 func (w *world) signal(prefix, action string) {
 	w.Helper()
 	defer w.logDuration(action + " " + prefix)()
-	report, err := w.supervisor.ReportWithProcesses(w.Context())
-	if err != nil {
+	if err := w.supervisor.SignalAll(w.Context(), prefix, action); err != nil {
 		w.Fatal(err)
-	}
-	for _, p := range report.Processes {
-		if !strings.HasPrefix(p.Name, prefix) {
-			continue
-		}
-		if err := w.supervisor.Signal(w.Context(), p.Name, action); err != nil {
-			w.Fatalf("%s %s: %v", action, p.Name, err)
-		}
 	}
 }
 
