@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	cellplanev1alpha1 "github.com/cellplane/cellplane/api/cellplane/v1alpha1"
 	clusterv1alpha1 "github.com/cellplane/cellplane/api/cluster/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
@@ -61,11 +63,12 @@ func TestAgent(t *testing.T) {
 	w.reporterIsNarrow()
 	w.agentStops()
 	uids := w.uids()
-	w.cellLeaves()
-	if now := w.uids(); fmt.Sprint(now) != fmt.Sprint(uids) {
-		t.Errorf("the move of cells replaced objects in the member: %v, before %v", now, uids)
+	for _, happens := range []func(){w.cellLeaves, w.scalesAfterTheMove, w.cellComes, w.cellFails} {
+		happens()
+		if now := w.uids(); fmt.Sprint(now) != fmt.Sprint(uids) {
+			t.Fatalf("a change of cells replaced objects in the member: %v, before %v", now, uids)
+		}
 	}
-	w.scalesAfterTheMove()
 	w.agentJoins()
 	w.clusterLeaves()
 	w.clusterRegisters()
@@ -178,18 +181,50 @@ func (w *world) uids() map[string]types.UID {
 	return uids
 }
 
-// cellLeaves drains a cell while the agent works, and checks that changes arrive afterwards as before.
+// cellLeaves drains a cell while the agent works.
 func (w *world) cellLeaves() {
 	w.run("cells", "drain", "cell-b")
+	w.follows(1)
+}
+
+// cellComes adds the cell again.
+func (w *world) cellComes() {
+	w.run("cells", "add", "cell-b")
+	w.follows(2)
+}
+
+// cellFails loses the cell, and fails it over.
+func (w *world) cellFails() {
+	asked := time.Now().Truncate(time.Second)
+	until(w, "the cell is backed up", w.hub, &cellplanev1alpha1.Cell{ObjectMeta: metav1.ObjectMeta{Name: "cell-b"}}, func(c *cellplanev1alpha1.Cell) bool {
+		return c.Status.Backup != nil && c.Status.Backup.UpToDateAt != nil && c.Status.Backup.UpToDateAt.After(asked)
+	})
+	if err := w.supervisor.SignalAll(w.Context(), "cell-b/", "halt"); err != nil {
+		w.Fatal(err)
+	}
+	w.run("cells", "failover", "cell-b")
+	w.follows(1)
+}
+
+// follows checks that changes of the workloads arrive in the member and their status comes back, and that what is created and deleted does.
+func (w *world) follows(replicas int32) {
+	w.Helper()
+	w.create(deployment("gone"))
 	for _, name := range workloads {
-		change(w, deployment(name), func(d *appsv1.Deployment) { d.Spec.Replicas = ptr.To[int32](1) })
+		change(w, deployment(name), func(d *appsv1.Deployment) { d.Spec.Replicas = &replicas })
 	}
 	for _, name := range workloads {
-		until(w, "the change of "+name+" arrives after the move", w.member, deployment(name), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 })
-		until(w, "the status of "+name+" comes back after the move", w.gateway, deployment(name), func(d *appsv1.Deployment) bool {
-			return d.Status.Replicas == 2 && d.Status.ObservedGeneration == d.Generation
+		until(w, "the change of "+name+" arrives", w.member, deployment(name), func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == replicas })
+		until(w, "the status of "+name+" comes back", w.gateway, deployment(name), func(d *appsv1.Deployment) bool {
+			return d.Status.Replicas == 2*replicas && d.Status.ObservedGeneration == d.Generation
 		})
 	}
+	until(w, "what is created arrives", w.member, deployment("gone"), has("1"))
+	if err := w.gateway.Delete(w.Context(), deployment("gone")); err != nil {
+		w.Fatal(err)
+	}
+	w.untilGone("its deletion arrives", w.member, deployment("gone"))
+	w.untilGone("its template is gone", w.gateway, deployment("gone"))
 }
 
 // clusterLeaves removes the Cluster: its agent removes what was placed there, and loses its rights.

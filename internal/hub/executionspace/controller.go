@@ -29,7 +29,7 @@ import (
 
 // Options configure the controller.
 type Options struct {
-	// Cells returns clients for all control planes besides the hub that hold Works; nil means that there are none.
+	// Cells returns clients for all control planes besides the hub that may hold Works; nil means that there are none.
 	Cells func(ctx context.Context) (map[string]client.Client, error)
 	// RetryAfter is the time between checks whether a space is empty; 0 means two seconds.
 	RetryAfter time.Duration

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,12 +135,27 @@ func (c *cellController) problem(name string) error {
 
 // reachable returns clients for the cells that can be connected to.
 func (c *cellController) reachable(ctx context.Context) map[string]client.Client {
-	clients, _ := c.clients(ctx)
+	clients, _ := c.clients(ctx, func(string) bool { return true })
 	return clients
 }
 
-// clients returns clients for all cells. The error names those that cannot be connected to.
-func (c *cellController) clients(ctx context.Context) (map[string]client.Client, error) {
+// holders returns clients for the cells that may hold objects of the federation. While the topology changes, that may be any. Otherwise a cell that has failed or is
+// not in the topology holds none that counts, and need not answer.
+func (c *cellController) holders(ctx context.Context) (map[string]client.Client, error) {
+	topology := &cellplanev1alpha1.CellTopology{}
+	if err := c.client.Get(ctx, types.NamespacedName{Name: cellplanev1alpha1.CellTopologyName}, topology); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("reading the topology of the cells: %w", err)
+	}
+	changing := topology.Status.Phase != cellplanev1alpha1.TopologyStable || topology.Status.ObservedGeneration != topology.Generation
+	return c.clients(ctx, func(name string) bool {
+		return changing || slices.ContainsFunc(topology.Spec.Cells, func(c cellplanev1alpha1.TopologyCell) bool {
+			return c.Name == name && c.State != cellplanev1alpha1.CellStateFailed
+		})
+	})
+}
+
+// clients returns clients for cells. The error names those that cannot be connected to.
+func (c *cellController) clients(ctx context.Context, wanted func(cell string) bool) (map[string]client.Client, error) {
 	var all cellplanev1alpha1.CellList
 	if err := c.client.List(ctx, &all); err != nil {
 		return nil, fmt.Errorf("listing cells: %w", err)
@@ -148,6 +164,9 @@ func (c *cellController) clients(ctx context.Context) (map[string]client.Client,
 	var errs []error
 	for i := range all.Items {
 		name := all.Items[i].Name
+		if !wanted(name) {
+			continue
+		}
 		cell, err := c.pool.Get(ctx, name)
 		if err == nil {
 			clients[name], err = cell.Client()

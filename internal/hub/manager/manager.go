@@ -107,7 +107,7 @@ func (c *Config) lead(ctx context.Context, status *status, watch *skew.Watch) er
 	defer replication.pool.Close()
 	defer expiry.Follow(replication.pool.Certificates)()
 	options := c.Clusters
-	options.ExecutionSpace.Cells = replication.cells.clients
+	options.ExecutionSpace.Cells = replication.cells.holders
 	clusters, err := clusters.New(ctx, c.Hub, options)
 	if err != nil {
 		return err
