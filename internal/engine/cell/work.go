@@ -76,6 +76,14 @@ type Object struct {
 	Replaced map[string]any
 }
 
+// String names the object, for messages.
+func (o *Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
 // Indexes of works.
 const (
 	worksByBinding = iota

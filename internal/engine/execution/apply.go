@@ -30,8 +30,7 @@ type conflictError struct{ object cell.Object }
 
 // Error says what to do about it.
 func (e *conflictError) Error() string {
-	return fmt.Sprintf("%s %s exists already and is not managed by the federation; remove it, or set conflictResolution to Overwrite to take it over",
-		e.object.Kind, e.object.Key)
+	return fmt.Sprintf("%s exists already and is not managed by the federation; remove it, or set conflictResolution to Overwrite to take it over", &e.object)
 }
 
 // outdatedError means that the object carries a newer command of its rollout than the Work: another engine was faster, or the cell was restored from a backup.
@@ -42,7 +41,7 @@ type outdatedError struct {
 
 // Error says which command is newer.
 func (e *outdatedError) Error() string {
-	return fmt.Sprintf("%s %s has command %d of its rollout, which is newer than command %d of the Work", e.object.Kind, e.object.Key, e.live, e.wanted)
+	return fmt.Sprintf("%s has command %d of its rollout, which is newer than command %d of the Work", &e.object, e.live, e.wanted)
 }
 
 // checkOrder refuses to replace an object by one of an earlier command for the same template.
@@ -242,7 +241,7 @@ func (q *memberQueue) update(ctx context.Context, client dynamic.ResourceInterfa
 	}
 	switch {
 	case live.GetDeletionTimestamp() != nil:
-		return false, fmt.Errorf("%s %s is being deleted in the cluster; it is recreated once it is gone", object.Kind, object.Key)
+		return false, fmt.Errorf("%s is being deleted in the cluster; it is recreated once it is gone", object)
 	case mayUpdate(live, desired):
 	case object.Kind == "Namespace" && object.Group == "":
 		return false, nil // it exists, which is enough; it is not ours to change or delete
@@ -325,5 +324,5 @@ func sameBinding(a, b map[string]string) bool {
 }
 
 func describe(doing string, object *cell.Object, err error) error {
-	return fmt.Errorf("%s %s %s: %w", doing, object.Kind, object.Key, err)
+	return fmt.Errorf("%s %s: %w", doing, object, err)
 }

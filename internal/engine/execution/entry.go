@@ -23,7 +23,7 @@ type Opened struct {
 
 // Describe says which object it is, and in whose hands.
 func (o *Opened) Describe(cluster string, now time.Time) string {
-	return fmt.Sprintf("%s %s in cluster %s is %s", o.Object.Kind, o.Object.Key, cluster, o.Entry.Describe(now))
+	return fmt.Sprintf("%s in cluster %s is %s", &o.Object, cluster, o.Entry.Describe(now))
 }
 
 // openError means that the object differs from what the federation wants, and must not be written.
@@ -31,7 +31,7 @@ type openError struct{ Opened }
 
 // Error says what to do about it.
 func (e *openError) Error() string {
-	return fmt.Sprintf("%s %s is %s; the federation does not write to it before that is closed", e.Object.Kind, e.Object.Key, e.Entry.Describe(time.Now()))
+	return fmt.Sprintf("%s is %s; the federation does not write to it before that is closed", &e.Object, e.Entry.Describe(time.Now()))
 }
 
 // isOpen reports whether nothing but open entries kept objects from being written.

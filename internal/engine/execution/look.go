@@ -73,7 +73,7 @@ func withPods(ctx context.Context, member *fleet.Member, object *cell.Object) (*
 		return nil, nil, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(labels, &selector); err != nil {
-		return nil, nil, fmt.Errorf("reading spec.selector of %s %s: %w", object.Kind, object.Key, err)
+		return nil, nil, fmt.Errorf("reading spec.selector of %s: %w", object, err)
 	}
 	if client, _, err = member.Resource(ctx, corev1.SchemeGroupVersion.WithKind("Pod"), object.Key.Namespace); err != nil {
 		return nil, nil, err

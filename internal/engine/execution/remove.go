@@ -88,7 +88,7 @@ func (q *memberQueue) removeOne(ctx context.Context, member *fleet.Member, work 
 			return err
 		}
 	}
-	return fmt.Errorf("removing %s %s: it changes all the time", object.Kind, object.Key)
+	return fmt.Errorf("removing %s: it changes all the time", object)
 }
 
 // removeLive deletes or releases an object as it was read. The version that was read guards it: an entry opened in between is seen.

@@ -118,7 +118,7 @@ const (
 
 // summary describes the finding without values.
 func (f *finding) summary() string {
-	about := f.object.Kind + " " + f.object.Key.String()
+	about := f.object.String()
 	switch {
 	case f.unknown != nil:
 		return fmt.Sprintf("%s could not be compared: %v", about, f.unknown)
@@ -247,7 +247,7 @@ func (q *memberQueue) examine(ctx context.Context, member *fleet.Member, work *c
 			return err
 		}
 	}
-	return fmt.Errorf("%s %s changes all the time", object.Kind, object.Key)
+	return fmt.Errorf("%s changes all the time", object)
 }
 
 // rehearse finds out how an object as it was read would change. A conflict means that it has changed since.
