@@ -66,6 +66,17 @@ func TestNamespacesTravel(t *testing.T) {
 	if err := hub.Delete(t.Context(), namespaceRef("hub-travels")); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "it is being deleted", hub, namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil })
+	createIn(t, hub, namespaceRef("hub-after"))
+	until(t, "the engine has seen that", members["member1"], namespaceRef("hub-after"), anything[*corev1.Namespace])
+	if there := until(t, "it is there", members["member1"], namespaceRef("hub-travels"), anything[*corev1.Namespace]); there.DeletionTimestamp != nil {
+		t.Error("the members delete what is in it before it is gone")
+	}
+	terminating := until(t, "it is there", hub, namespaceRef("hub-travels"), anything[*corev1.Namespace])
+	terminating.Spec.Finalizers = nil // as the namespace controller does when nothing is left in it
+	if err := hub.SubResource("finalize").Update(t.Context(), terminating); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "it is deleted in the members", members["member1"], namespaceRef("hub-travels"), func(ns *corev1.Namespace) bool { return ns.DeletionTimestamp != nil })
 }
 

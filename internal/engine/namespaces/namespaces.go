@@ -52,11 +52,18 @@ func New(c *cell.Cell, overrides func() *override.Set, skip []*regexp.Regexp) *C
 		n.enqueueAll()
 	})
 	c.Works.Subscribe(func(_ cell.Key, old, now *cell.Work) {
-		if work := old; now == nil && len(work.Objects) == 1 && work.Objects[0].Kind == "Namespace" {
-			n.queue.Add(work.Objects[0].Name)
+		switch {
+		case now == nil && isNamespace(old):
+			n.queue.Add(old.Objects[0].Name)
+		case old == nil && isNamespace(now) && c.Namespaces.Get(cell.Key{Name: now.Objects[0].Name}) == nil:
+			n.queue.Add(now.Objects[0].Name) // it has gone while no engine was running
 		}
 	})
 	return n
+}
+
+func isNamespace(work *cell.Work) bool {
+	return len(work.Objects) == 1 && work.Objects[0].Kind == "Namespace" && work.Objects[0].Group == ""
 }
 
 func (n *Controller) enqueueAll() {
@@ -71,7 +78,12 @@ func (n *Controller) Run(ctx context.Context, workers int) { n.queue.Run(ctx, wo
 // Reconcile creates, updates or deletes the Works of a namespace.
 func (n *Controller) Reconcile(ctx context.Context, name string) error {
 	namespace := n.cell.Namespaces.Get(cell.Key{Name: name})
-	if namespace == nil || namespace.DeletionTimestamp != nil || !n.propagated(namespace) {
+	switch {
+	case namespace == nil:
+		return n.remove(ctx, name)
+	case namespace.DeletionTimestamp != nil:
+		return nil // members delete all that is in theirs. First it is removed as its Works say: what is open waits, and so does the namespace.
+	case !n.propagated(namespace):
 		return n.remove(ctx, name)
 	}
 	var errs []error
