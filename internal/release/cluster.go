@@ -3,6 +3,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -33,24 +34,25 @@ func (f *Federation) From(ctx context.Context, resource schema.GroupVersionResou
 	case policy == nil:
 		return fmt.Errorf("no policy places it alone; take cluster %s out of the one that places it, with preserveResourcesOnDeletion", cluster)
 	}
-	inProgress := policy.Annotations[names.ReleaseAnnotation] == cluster
-	chosen := slices.Contains(policy.Spec.Placement.ClusterAffinity.ClusterNames, cluster)
+	releasing := policy.GetAnnotations()[names.ReleaseAnnotation]
+	inProgress := releasing == cluster
+	chosen := slices.Contains(policy.spec.Placement.ClusterAffinity.ClusterNames, cluster)
 	switch {
-	case policy.Annotations[names.ReleaseAnnotation] != "" && !inProgress:
-		return fmt.Errorf("it is being released from %s; finish that first", policy.Annotations[names.ReleaseAnnotation])
+	case releasing != "" && !inProgress:
+		return fmt.Errorf("it is being released from %s; finish that first", releasing)
 	case !chosen && !inProgress:
 		return nil // it is not there
-	case chosen && len(policy.Spec.Placement.ClusterAffinity.ClusterNames) == 1:
+	case chosen && len(policy.spec.Placement.ClusterAffinity.ClusterNames) == 1:
 		return f.Everywhere(ctx, resource, template)
-	case !inProgress && policy.Spec.Suspension != nil:
-		return fmt.Errorf("PropagationPolicy %s suspends dispatching; lift that first", policy.Name)
+	case !inProgress && policy.spec.Suspension != nil:
+		return fmt.Errorf("%s suspends dispatching; lift that first", policy)
 	}
 
 	// 1. Suspend dispatching.
 	if !inProgress {
-		if err := w.change(ctx, policy, "suspended the policy", func(p *policyv1alpha1.PropagationPolicy) {
-			metav1.SetMetaDataAnnotation(&p.ObjectMeta, names.ReleaseAnnotation, cluster)
-			p.Spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
+		if err := w.change(ctx, policy, "suspended the policy", func(spec *policyv1alpha1.PropagationSpec) {
+			policy.mark(cluster)
+			spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
 		}); err != nil {
 			return err
 		}
@@ -70,7 +72,7 @@ func (f *Federation) From(ctx context.Context, resource schema.GroupVersionResou
 	if err := w.untilUnmarked(ctx, []string{cluster}); err != nil {
 		return err
 	}
-	for _, name := range []string{w.bindingName(), names.EntryOverrideName(template.GetKind(), template.GetName(), cluster)} {
+	for _, name := range w.overrideNames(cluster) {
 		if err := w.dropOverrides(ctx, policy, name, cluster); err != nil {
 			return err
 		}
@@ -88,24 +90,37 @@ func (f *Federation) From(ctx context.Context, resource schema.GroupVersionResou
 			return err
 		}
 	}
-	return w.change(ctx, policy, "lifted the suspension", func(p *policyv1alpha1.PropagationPolicy) {
-		delete(p.Annotations, names.ReleaseAnnotation)
-		p.Spec.Suspension = nil
+	return w.change(ctx, policy, "lifted the suspension", func(spec *policyv1alpha1.PropagationSpec) {
+		policy.mark("")
+		spec.Suspension = nil
 	})
 }
 
+// mark names the cluster that is being released in the annotation of the policy, or removes that.
+func (p *placing) mark(cluster string) {
+	annotations := maps.Clone(p.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	delete(annotations, names.ReleaseAnnotation)
+	if cluster != "" {
+		annotations[names.ReleaseAnnotation] = cluster
+	}
+	p.SetAnnotations(annotations)
+}
+
 // change patches the policy, unless somebody else has changed it.
-func (w *workload) change(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, what string, change func(*policyv1alpha1.PropagationPolicy)) error {
-	before := policy.DeepCopy()
-	change(policy)
-	if err := w.Client.Patch(ctx, policy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("changing PropagationPolicy %s: %w", policy.Name, err)
+func (w *workload) change(ctx context.Context, policy *placing, what string, change func(*policyv1alpha1.PropagationSpec)) error {
+	before, _ := policy.DeepCopyObject().(client.Object)
+	change(policy.spec)
+	if err := w.Client.Patch(ctx, policy.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("changing %s: %w", policy, err)
 	}
 	return w.wrote(what)
 }
 
 // leave takes a cluster out of the placement.
-func (w *workload) leave(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, cluster string) error {
+func (w *workload) leave(ctx context.Context, policy *placing, cluster string) error {
 	if err := w.untilWorks(ctx, "", "the engine has not suspended the Work of cluster %s yet", func(work *workv1alpha1.Work) bool {
 		return ptr.Deref(work.Spec.SuspendDispatching, false)
 	}); err != nil {
@@ -126,10 +141,10 @@ func (w *workload) leave(ctx context.Context, policy *policyv1alpha1.Propagation
 			replicas[target.Name] = int64(target.Replicas)
 		}
 	}
-	return w.change(ctx, policy, "took the cluster out of the policy", func(p *policyv1alpha1.PropagationPolicy) {
-		affinity := p.Spec.Placement.ClusterAffinity
+	return w.change(ctx, policy, "took the cluster out of the policy", func(spec *policyv1alpha1.PropagationSpec) {
+		affinity := spec.Placement.ClusterAffinity
 		affinity.ClusterNames = slices.DeleteFunc(slices.Clone(affinity.ClusterNames), func(name string) bool { return name == cluster })
-		weights := weightsOf(p)
+		weights := weightsOf(spec)
 		if weights == nil {
 			return
 		}
@@ -145,8 +160,8 @@ func (w *workload) leave(ctx context.Context, policy *policyv1alpha1.Propagation
 }
 
 // weightsOf returns the static weights of a policy, nil if it has none.
-func weightsOf(policy *policyv1alpha1.PropagationPolicy) *policyv1alpha1.ClusterPreferences {
-	scheduling := policy.Spec.Placement.ReplicaScheduling
+func weightsOf(spec *policyv1alpha1.PropagationSpec) *policyv1alpha1.ClusterPreferences {
+	scheduling := spec.Placement.ReplicaScheduling
 	if scheduling == nil || scheduling.WeightPreference == nil || len(scheduling.WeightPreference.StaticWeightList) == 0 {
 		return nil
 	}
@@ -154,8 +169,8 @@ func weightsOf(policy *policyv1alpha1.PropagationPolicy) *policyv1alpha1.Cluster
 }
 
 // setReplicas sets the replicas of the template to those of the remaining clusters, which are the weights of the policy.
-func (w *workload) setReplicas(ctx context.Context, policy *policyv1alpha1.PropagationPolicy) error {
-	weights := weightsOf(policy)
+func (w *workload) setReplicas(ctx context.Context, policy *placing) error {
+	weights := weightsOf(policy.spec)
 	if weights == nil {
 		return nil
 	}
@@ -164,7 +179,7 @@ func (w *workload) setReplicas(ctx context.Context, policy *policyv1alpha1.Propa
 		total += weights.StaticWeightList[i].Weight
 	}
 	if total > 1<<31-1 {
-		return fmt.Errorf("PropagationPolicy %s has weights that are no replicas", policy.Name)
+		return fmt.Errorf("%s has weights that are no replicas", policy)
 	}
 	templates := w.Templates.Resource(w.resource).Namespace(w.template.GetNamespace())
 	now, err := templates.Get(ctx, w.template.GetName(), metav1.GetOptions{})
@@ -185,29 +200,29 @@ func (w *workload) setReplicas(ctx context.Context, policy *policyv1alpha1.Propa
 }
 
 // dropOverrides removes a cluster from the rules of an override of the template.
-func (w *workload) dropOverrides(ctx context.Context, policy *policyv1alpha1.PropagationPolicy, name, cluster string) error {
-	override, err := w.ownOverride(ctx, name)
+func (w *workload) dropOverrides(ctx context.Context, policy *placing, name, cluster string) error {
+	override, spec, err := w.ownOverride(ctx, name)
 	if err != nil || override == nil {
 		return err
 	}
-	before := override.DeepCopy()
-	if !slices.ContainsFunc(override.Spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
+	before, _ := override.DeepCopyObject().(client.Object)
+	if !slices.ContainsFunc(spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
 		return rule.TargetCluster != nil && slices.Contains(rule.TargetCluster.ClusterNames, cluster)
 	}) {
 		return nil
 	}
-	override.Spec.OverrideRules = slices.DeleteFunc(override.Spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
+	spec.OverrideRules = slices.DeleteFunc(spec.OverrideRules, func(rule policyv1alpha1.RuleWithCluster) bool {
 		return rule.TargetCluster != nil && slices.Equal(rule.TargetCluster.ClusterNames, []string{cluster})
 	})
-	for i := range override.Spec.OverrideRules {
-		if target := override.Spec.OverrideRules[i].TargetCluster; target != nil {
+	for i := range spec.OverrideRules {
+		if target := spec.OverrideRules[i].TargetCluster; target != nil {
 			target.ClusterNames = slices.DeleteFunc(target.ClusterNames, func(name string) bool { return name == cluster })
 		}
 	}
-	if len(override.Spec.OverrideRules) == 0 {
-		if slices.Contains(policy.Spec.DependentOverrides, name) {
-			if err := w.change(ctx, policy, "removed the dependency on the override", func(p *policyv1alpha1.PropagationPolicy) {
-				p.Spec.DependentOverrides = slices.DeleteFunc(slices.Clone(p.Spec.DependentOverrides), func(other string) bool { return other == name })
+	if len(spec.OverrideRules) == 0 {
+		if slices.Contains(policy.spec.DependentOverrides, name) {
+			if err := w.change(ctx, policy, "removed the dependency on the override", func(spec *policyv1alpha1.PropagationSpec) {
+				spec.DependentOverrides = slices.DeleteFunc(slices.Clone(spec.DependentOverrides), func(other string) bool { return other == name })
 			}); err != nil {
 				return err
 			}
@@ -215,19 +230,19 @@ func (w *workload) dropOverrides(ctx context.Context, policy *policyv1alpha1.Pro
 		return w.deletePolicy(ctx, override)
 	}
 	if err := w.Client.Patch(ctx, override, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("changing OverridePolicy %s: %w", override.Name, err)
+		return fmt.Errorf("changing %s %s: %w", kindOf(override), override.GetName(), err)
 	}
 	return w.wrote("changed the override")
 }
 
 // untilSame waits until the engine has rendered the template for the remaining clusters such that nothing changes there.
-func (w *workload) untilSame(ctx context.Context, policy *policyv1alpha1.PropagationPolicy) error {
+func (w *workload) untilSame(ctx context.Context, policy *placing) error {
 	last := "the engine has not rendered it yet"
 	err := until(ctx, func(ctx context.Context) (bool, error) {
 		if err := w.readBinding(ctx); err != nil || !w.isPlaced(policy) {
 			return false, err
 		}
-		for _, cluster := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
+		for _, cluster := range policy.spec.Placement.ClusterAffinity.ClusterNames {
 			work := &workv1alpha1.Work{}
 			key := client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName(w.template.GetKind(), w.template.GetNamespace(), w.template.GetName())}
 			if err := w.Client.Get(ctx, key, work); err != nil {
@@ -256,13 +271,13 @@ func (w *workload) untilSame(ctx context.Context, policy *policyv1alpha1.Propaga
 		return true, nil
 	})
 	if wait.Interrupted(err) {
-		return fmt.Errorf("%s; dispatching is still suspended by PropagationPolicy %s", last, policy.Name)
+		return fmt.Errorf("%s; dispatching is still suspended by %s", last, policy)
 	}
 	return err
 }
 
 // isPlaced reports whether the binding is the one that the policy and the template ask for now.
-func (w *workload) isPlaced(policy *policyv1alpha1.PropagationPolicy) bool {
+func (w *workload) isPlaced(policy *placing) bool {
 	if w.binding == nil {
 		return false
 	}
@@ -270,17 +285,17 @@ func (w *workload) isPlaced(policy *policyv1alpha1.PropagationPolicy) bool {
 	for _, target := range w.binding.Spec.Clusters {
 		placed[target.Name] = int64(target.Replicas)
 	}
-	for _, name := range policy.Spec.Placement.ClusterAffinity.ClusterNames {
+	for _, name := range policy.spec.Placement.ClusterAffinity.ClusterNames {
 		if _, chosen := placed[name]; !chosen {
 			return false
 		}
 	}
-	if weights := weightsOf(policy); weights != nil {
+	if weights := weightsOf(policy.spec); weights != nil {
 		for _, weight := range weights.StaticWeightList {
 			if placed[weight.TargetCluster.ClusterNames[0]] != weight.Weight {
 				return false
 			}
 		}
 	}
-	return len(placed) == len(policy.Spec.Placement.ClusterAffinity.ClusterNames)
+	return len(placed) == len(policy.spec.Placement.ClusterAffinity.ClusterNames)
 }

@@ -114,7 +114,8 @@ func (f *Federation) Leftovers(ctx context.Context, namespace string) error {
 	var propagation policyv1alpha1.PropagationPolicyList
 	var clusterWide policyv1alpha1.ClusterPropagationPolicyList
 	var overrides policyv1alpha1.OverridePolicyList
-	for _, list := range []client.ObjectList{&propagation, &clusterWide, &overrides} {
+	var clusterOverrides policyv1alpha1.ClusterOverridePolicyList
+	for _, list := range []client.ObjectList{&propagation, &clusterWide, &overrides, &clusterOverrides} {
 		if err := f.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 			return fmt.Errorf("listing the policies: %w", err)
 		}
@@ -131,6 +132,11 @@ func (f *Federation) Leftovers(ctx context.Context, namespace string) error {
 	}
 	for i := range overrides.Items {
 		if err := f.leftover(ctx, &overrides.Items[i], overrides.Items[i].Spec.ResourceSelectors); err != nil {
+			return err
+		}
+	}
+	for i := range clusterOverrides.Items {
+		if err := f.leftover(ctx, &clusterOverrides.Items[i], clusterOverrides.Items[i].Spec.ResourceSelectors); err != nil {
 			return err
 		}
 	}
@@ -373,27 +379,15 @@ func (w *workload) inMember(ctx context.Context, cluster string) (*unstructured.
 	return live, nil
 }
 
-// ownPolicies returns the policies that were made for the template alone, the propagation policy first.
+// ownPolicies returns the policies that were made for the template alone, the one that places it first.
 func (w *workload) ownPolicies(ctx context.Context) ([]client.Object, error) {
-	var own []client.Object
-	if w.template.GetNamespace() == "" {
-		policy, err := w.ownClusterPolicy(ctx)
-		if err != nil || policy == nil {
-			return nil, err
-		}
-		return append(own, policy), nil // what differs between clusters is not adopted, so that there is no override
-	}
 	policy, err := w.ownPolicy(ctx)
 	if err != nil || policy == nil {
 		return nil, err
 	}
-	own = append(own, policy)
-	overrides := []string{w.bindingName()}
-	for _, cluster := range slices.Sorted(maps.Keys(w.Members)) {
-		overrides = append(overrides, names.EntryOverrideName(w.template.GetKind(), w.template.GetName(), cluster))
-	}
-	for _, name := range overrides {
-		override, err := w.ownOverride(ctx, name)
+	own := []client.Object{policy.Object}
+	for _, name := range w.overrideNames(slices.Sorted(maps.Keys(w.Members))...) {
+		override, _, err := w.ownOverride(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -404,40 +398,66 @@ func (w *workload) ownPolicies(ctx context.Context) ([]client.Object, error) {
 	return own, nil
 }
 
+// placing is a policy that was made for a template alone and places it.
+type placing struct {
+	client.Object
+	spec *policyv1alpha1.PropagationSpec
+}
+
 // ownPolicy returns the policy that was made for the template alone and places it, nil if there is none.
-func (w *workload) ownPolicy(ctx context.Context) (*policyv1alpha1.PropagationPolicy, error) {
+func (w *workload) ownPolicy(ctx context.Context) (*placing, error) {
+	policy, annotation := newPolicy(), names.PropagationPolicyNameAnnotation
 	if w.template.GetNamespace() == "" {
-		return nil, nil // a cluster-scoped template is placed by another kind
+		policy, annotation = newClusterPolicy(), names.ClusterPropagationPolicyNameAnnotation
 	}
-	policy := &policyv1alpha1.PropagationPolicy{}
-	found, err := w.read(ctx, w.bindingName(), policy)
-	if err != nil || !found || !w.selects(policy.Spec.ResourceSelectors) || policy.Spec.Placement.ClusterAffinity == nil {
+	found, err := w.read(ctx, w.bindingName(), policy.Object)
+	if err != nil || !found || !w.selects(policy.spec.ResourceSelectors) || policy.spec.Placement.ClusterAffinity == nil {
 		return nil, err
 	}
-	if w.template.GetAnnotations()[names.PropagationPolicyNameAnnotation] != policy.Name {
+	if w.template.GetAnnotations()[annotation] != policy.GetName() {
 		return nil, nil // another one places it
 	}
 	return policy, nil
 }
 
-// ownClusterPolicy returns the policy that was made for a cluster-scoped template alone and places it, nil if there is none.
-func (w *workload) ownClusterPolicy(ctx context.Context) (*policyv1alpha1.ClusterPropagationPolicy, error) {
+func newPolicy() *placing {
+	policy := &policyv1alpha1.PropagationPolicy{}
+	return &placing{policy, &policy.Spec}
+}
+
+func newClusterPolicy() *placing {
 	policy := &policyv1alpha1.ClusterPropagationPolicy{}
-	found, err := w.read(ctx, w.bindingName(), policy)
-	if err != nil || !found || !w.selects(policy.Spec.ResourceSelectors) || w.template.GetAnnotations()[names.ClusterPropagationPolicyNameAnnotation] != policy.Name {
-		return nil, err
+	return &placing{policy, &policy.Spec}
+}
+
+// String names the policy, for messages.
+func (p *placing) String() string { return kindOf(p.Object) + " " + p.GetName() }
+
+// overrideNames returns the names of the overrides that may have been made for the template alone: with what differs between clusters, and with what some clusters keep.
+func (w *workload) overrideNames(clusters ...string) []string {
+	var all []string
+	if w.template.GetNamespace() != "" { // a cluster-scoped object that differs between clusters is not adopted
+		all = append(all, w.bindingName())
 	}
-	return policy, nil
+	for _, cluster := range clusters {
+		all = append(all, names.EntryOverrideName(w.template.GetKind(), w.template.GetName(), cluster))
+	}
+	return all
 }
 
 // ownOverride returns an override that was made for the template alone, nil if there is none of that name.
-func (w *workload) ownOverride(ctx context.Context, name string) (*policyv1alpha1.OverridePolicy, error) {
-	override := &policyv1alpha1.OverridePolicy{}
-	found, err := w.read(ctx, name, override)
-	if err != nil || !found || !w.selects(override.Spec.ResourceSelectors) {
-		return nil, err
+func (w *workload) ownOverride(ctx context.Context, name string) (client.Object, *policyv1alpha1.OverrideSpec, error) {
+	namespaced, clusterWide := &policyv1alpha1.OverridePolicy{}, &policyv1alpha1.ClusterOverridePolicy{}
+	var override client.Object = namespaced
+	spec := &namespaced.Spec
+	if w.template.GetNamespace() == "" {
+		override, spec = clusterWide, &clusterWide.Spec
 	}
-	return override, nil
+	found, err := w.read(ctx, name, override)
+	if err != nil || !found || !w.selects(spec.ResourceSelectors) {
+		return nil, nil, err
+	}
+	return override, spec, nil
 }
 
 func (w *workload) read(ctx context.Context, name string, policy client.Object) (bool, error) {
@@ -479,6 +499,8 @@ func kindOf(policy client.Object) string {
 	switch policy.(type) {
 	case *policyv1alpha1.OverridePolicy:
 		return "OverridePolicy"
+	case *policyv1alpha1.ClusterOverridePolicy:
+		return "ClusterOverridePolicy"
 	case *policyv1alpha1.ClusterPropagationPolicy:
 		return "ClusterPropagationPolicy"
 	default:
