@@ -101,13 +101,41 @@ func resourcesOf(config *rest.Config, given []string) ([]schema.GroupVersionReso
 
 // resourceOf finds a kind by its resource or short name.
 func resourceOf(config *rest.Config, name string) (schema.GroupVersionResource, error) {
-	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	mapper, err := shortNames(config)
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	cached := memory.NewMemCacheClient(finder)
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
 	return mapper.ResourceFor(schema.ParseGroupResource(name).WithVersion(""))
+}
+
+// scopedResourceOf also tells whether the kind is namespaced.
+func scopedResourceOf(config *rest.Config, name string) (resource schema.GroupVersionResource, namespaced bool, err error) {
+	mapper, err := shortNames(config)
+	if err != nil {
+		return resource, false, err
+	}
+	if resource, err = mapper.ResourceFor(schema.ParseGroupResource(name).WithVersion("")); err != nil {
+		return resource, false, err
+	}
+	kind, err := mapper.KindFor(resource)
+	if err != nil {
+		return resource, false, err
+	}
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return resource, false, err
+	}
+	return resource, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// shortNames returns a mapper that knows resources by their short names, too.
+func shortNames(config *rest.Config) (meta.RESTMapper, error) {
+	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(finder)
+	return restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil), nil
 }
 
 // findScopes finds out which of the further kinds are cluster-scoped.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/adopt"
 	"github.com/cellplane/cellplane/internal/entry"
 )
 
@@ -54,7 +55,7 @@ type entryFlags struct {
 
 func (f *entryFlags) addObject(cmd *cobra.Command) {
 	f.add(cmd)
-	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the object")
+	cmd.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the object; cluster-scoped objects have none")
 	cmd.Flags().StringVar(&f.cluster, "cluster", "", "cluster of the object (required)")
 	if err := cmd.MarkFlagRequired("cluster"); err != nil {
 		panic(err) // the flag was added a line above
@@ -81,7 +82,7 @@ func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, 
 	}
 	o := &memberObject{config: config, cluster: f.cluster}
 	member := memberConfig(config, f.cluster)
-	resource, err := resourceOf(member, kind)
+	resource, namespaced, err := scopedResourceOf(member, kind)
 	switch {
 	case meta.IsNoMatchError(err):
 		return nil, fmt.Errorf("cluster %s does not have the kind %q", f.cluster, kind)
@@ -92,7 +93,10 @@ func (f *entryFlags) open(ctx context.Context, argument string) (*memberObject, 
 	if err != nil {
 		return nil, fmt.Errorf("connecting to cluster %s: %w", f.cluster, err)
 	}
-	o.objects = all.Resource(resource).Namespace(f.namespace)
+	o.objects = all.Resource(resource)
+	if namespaced {
+		o.objects = all.Resource(resource).Namespace(f.namespace)
+	}
 	return o, o.read(ctx, name)
 }
 
@@ -105,7 +109,7 @@ func (o *memberObject) read(ctx context.Context, name string) (err error) {
 
 // String names the object, for messages.
 func (o *memberObject) String() string {
-	return fmt.Sprintf("%s %s/%s in cluster %s", o.live.GetKind(), o.live.GetNamespace(), o.live.GetName(), o.cluster)
+	return fmt.Sprintf("%s in cluster %s", adopt.KeyOf(o.live), o.cluster)
 }
 
 // annotate changes annotations of the object as it was read. A conflict means that somebody has changed it since.
@@ -141,8 +145,9 @@ func newEntryOpen() *cobra.Command {
 		Long: `Take an object of a cluster out of the federation's hands. It stays open until
 it is closed. When its time is over, the federation says so in conditions and
 events. To change the time or the reason of an open entry, open it again.`,
-		Example: `  cellplane entry open deploy/web -n shop --cluster member1 --for 2h --reason "ticket 4711"`,
-		Args:    cobra.ExactArgs(1),
+		Example: `  cellplane entry open deploy/web -n shop --cluster member1 --for 2h --reason "ticket 4711"
+  cellplane entry open clusterrole/operators --cluster member1 --for 2h`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return openEntry(cmd.Context(), cmd.OutOrStdout(), &flags, args[0], lasting, reason)
 		},
@@ -198,12 +203,14 @@ func newEntryClose() *cobra.Command {
 
 With --discard it becomes what the federation wants. With --keep the federation
 wants what it is now: an OverridePolicy for this cluster has every field that
-the federation would change back. With --into template the template gets these
-fields, and so do all clusters. The entry is closed only after the engine has
-rendered it without a difference.
+the federation would change back, or a ClusterOverridePolicy if the object is
+cluster-scoped. With --into template the template gets these fields, and so do
+all clusters. The entry is closed only after the engine has rendered it without
+a difference.
 
 The template cannot get fields that an override sets for the cluster, and not
-the replicas of one of several clusters among which they are divided.`,
+the replicas of one of several clusters among which they are divided. An
+override cannot change what a Role or a ClusterRole grants.`,
 		Example: `  cellplane entry close deploy/web -n shop --cluster member1 --keep
   cellplane entry close deploy/web -n shop --cluster member1 --keep --into template
   cellplane entry close deploy/web -n shop --cluster member1 --discard`,
@@ -258,7 +265,7 @@ func newEntryList() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List open entries",
 		Long: `List the objects of clusters that are out of the federation's hands, as far as
-its engines know.`,
+its engines know. Without a namespace cluster-scoped objects are listed, too.`,
 		Example: `  cellplane entry list -n shop`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -266,7 +273,7 @@ its engines know.`,
 		},
 	}
 	flags.add(cmd)
-	cmd.Flags().StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the objects (default: all)")
+	cmd.Flags().StringVarP(&flags.namespace, "namespace", "n", "", "namespace of the objects (default: all, and what is cluster-scoped)")
 	cmd.Flags().StringVar(&flags.cluster, "cluster", "", "cluster of the objects (default: all)")
 	return cmd
 }
@@ -283,39 +290,65 @@ func listEntries(ctx context.Context, out io.Writer, flags *entryFlags) error {
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tOBJECT\tUNTIL\tBY\tREASON")
 	unread := map[string]error{} // by cluster: the entries of the others are listed nevertheless
-	bindings := workv1alpha2.ResourceBindingList{}
-	for {
-		if err := federation.List(ctx, &bindings, client.InNamespace(flags.namespace), client.Limit(pageSize), client.Continue(bindings.Continue)); err != nil {
-			return fmt.Errorf("listing the bindings: %w", err)
-		}
-		for i := range bindings.Items {
-			if meta.IsStatusConditionTrue(bindings.Items[i].Status.Conditions, names.EntryOpen) {
-				if err := listEntriesOf(ctx, table, config, federation.RESTMapper(), &bindings.Items[i], flags.cluster, unread); err != nil {
-					return err
-				}
-			}
-		}
-		if bindings.Continue == "" {
-			break
-		}
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	var errs []error
+	err = eachOpenBinding(ctx, federation, flags.namespace, func(binding *workv1alpha2.ResourceBinding) error {
+		return listEntriesOf(ctx, table, config, federation.RESTMapper(), binding, flags.cluster, unread)
+	})
+	errs := []error{table.Flush(), err} // what was read before is listed nevertheless
 	for _, cluster := range slices.Sorted(maps.Keys(unread)) {
 		errs = append(errs, fmt.Errorf("the entries in cluster %s are not listed: %w", cluster, unread[cluster]))
 	}
 	return errors.Join(errs...)
 }
 
+// eachOpenBinding visits the bindings of which copies are open: those of a namespace, or all, with those of cluster-scoped objects.
+func eachOpenBinding(ctx context.Context, federation client.Client, namespace string, visit func(*workv1alpha2.ResourceBinding) error) error {
+	visitOpen := func(binding *workv1alpha2.ResourceBinding) error {
+		if !meta.IsStatusConditionTrue(binding.Status.Conditions, names.EntryOpen) {
+			return nil
+		}
+		return visit(binding)
+	}
+	var bindings workv1alpha2.ResourceBindingList
+	if err := eachPage(ctx, federation, namespace, &bindings, func() error {
+		for i := range bindings.Items {
+			if err := visitOpen(&bindings.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil || namespace != "" {
+		return err
+	}
+	var clusterWide workv1alpha2.ClusterResourceBindingList
+	return eachPage(ctx, federation, "", &clusterWide, func() error {
+		for i := range clusterWide.Items {
+			if err := visitOpen((*workv1alpha2.ResourceBinding)(&clusterWide.Items[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// eachPage visits a list page by page.
+func eachPage(ctx context.Context, federation client.Client, namespace string, list client.ObjectList, visit func() error) error {
+	for {
+		if err := federation.List(ctx, list, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
+			return fmt.Errorf("listing the bindings: %w", err)
+		}
+		if err := visit(); err != nil || list.GetContinue() == "" {
+			return err
+		}
+	}
+}
+
 // listEntriesOf reads the objects of a binding of which some are open. Clusters that cannot be read are noted, and not asked again.
 func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapper meta.RESTMapper, binding *workv1alpha2.ResourceBinding, only string, unread map[string]error) error {
 	resource := binding.Spec.Resource
-	gvk := schema.FromAPIVersionAndKind(resource.APIVersion, resource.Kind)
-	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	key := adopt.Key{GroupVersionKind: schema.FromAPIVersionAndKind(resource.APIVersion, resource.Kind), Namespace: resource.Namespace, Name: resource.Name}
+	mapping, err := mapper.RESTMapping(key.GroupKind(), key.Version)
 	if err != nil {
-		return fmt.Errorf("finding the kind %s in the federation: %w", gvk.Kind, err)
+		return fmt.Errorf("finding the kind %s in the federation: %w", key.Kind, err)
 	}
 	for _, item := range binding.Status.AggregatedStatus {
 		if only != "" && item.ClusterName != only || unread[item.ClusterName] != nil {
@@ -325,19 +358,19 @@ func listEntriesOf(ctx context.Context, out io.Writer, config *rest.Config, mapp
 		if err != nil {
 			return fmt.Errorf("connecting to cluster %s: %w", item.ClusterName, err)
 		}
-		live, err := member.Resource(mapping.Resource).Namespace(resource.Namespace).Get(ctx, resource.Name, metav1.GetOptions{})
+		live, err := member.Resource(mapping.Resource).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
-			unread[item.ClusterName] = fmt.Errorf("reading %s %s/%s: %w", gvk.Kind, resource.Namespace, resource.Name, err)
+			unread[item.ClusterName] = fmt.Errorf("reading %s: %w", key, err)
 			continue
 		}
 		e, open := entry.Of(live.GetAnnotations())
 		if !open {
 			continue
 		}
-		fmt.Fprintf(out, "%s\t%s %s/%s\t%s\t%s\t%s\n", item.ClusterName, gvk.Kind, resource.Namespace, resource.Name, describeUntil(e), orDash(e.By), orDash(e.Reason))
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", item.ClusterName, key, describeUntil(e), orDash(e.By), orDash(e.Reason))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,13 +25,15 @@ import (
 	"github.com/cellplane/cellplane/internal/merge"
 	"github.com/cellplane/cellplane/internal/override"
 	"github.com/cellplane/cellplane/internal/render"
+	"github.com/cellplane/cellplane/internal/rights"
 	"github.com/cellplane/cellplane/internal/schedule"
 )
 
 // keepEntry makes the federation want what an open object is like, then closes it. If the object or what the federation wants changes meanwhile, it starts
 // anew. Nothing is written to the object before the engine has rendered it without a difference.
 func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberObject, into string, timeout time.Duration) error {
-	a, err := openAdoption(ctx, &adoptFlags{gatewayFlags: flags.gatewayFlags, namespace: flags.namespace, clusters: []string{flags.cluster}})
+	namespace := cmp.Or(o.live.GetNamespace(), metav1.NamespaceDefault)
+	a, err := openAdoption(ctx, &adoptFlags{gatewayFlags: flags.gatewayFlags, namespace: namespace, clusters: []string{flags.cluster}})
 	if err != nil {
 		return err
 	}
@@ -38,7 +41,8 @@ func keepEntry(ctx context.Context, out io.Writer, flags *entryFlags, o *memberO
 	defer cancel()
 	item := &adopt.Item{Key: adopt.KeyOf(o.live)}
 	lift := a.liftIntoOverride
-	where := "OverridePolicy " + names.EntryOverrideName(item.Key.Kind, item.Key.Name, flags.cluster)
+	override, _ := newEntryOverride(item.Key, flags.cluster)
+	where := override.GetObjectKind().GroupVersionKind().Kind + " " + override.GetName()
 	if into == intoTemplate {
 		lift, where = a.liftIntoTemplate, "the template"
 	}
@@ -102,15 +106,15 @@ func notRendered(where string, fields []string) error {
 // does not before the entry is closed.
 func (a *adoption) goal(ctx context.Context, item *adopt.Item, cluster string, rendered *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	key := item.Key
-	binding := &workv1alpha2.ResourceBinding{}
-	err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading the binding: %w", err)
-	}
-	if err == nil && leftBy(&binding.Spec, cluster) {
+	binding, err := a.binding(ctx, key)
+	switch {
+	case apierrors.IsNotFound(err): // that of a namespace, which has none
+		return rendered, nil
+	case err != nil:
+		return nil, err
+	case leftBy(&binding.Spec, cluster):
 		return nil, fmt.Errorf("%s is not placed in cluster %s any more, and will be removed there when the entry is closed; what is to be kept belongs into its template or an override", key, cluster)
-	}
-	if binding.Annotations[names.RolloutAnnotation] == "" {
+	case binding.Annotations[names.RolloutAnnotation] == "":
 		return rendered, nil
 	}
 	resource, err := a.resource(key.GroupVersionKind)
@@ -136,6 +140,19 @@ func (a *adoption) goal(ctx context.Context, item *adopt.Item, cluster string, r
 		goal.SetAnnotations(annotations)
 	}
 	return goal, nil
+}
+
+// binding reads the binding of a template of either scope.
+func (a *adoption) binding(ctx context.Context, key adopt.Key) (*workv1alpha2.ResourceBinding, error) {
+	binding := &workv1alpha2.ResourceBinding{}
+	var read client.Object = binding
+	if key.Namespace == "" {
+		read = (*workv1alpha2.ClusterResourceBinding)(binding)
+	}
+	if err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, read); err != nil {
+		return nil, fmt.Errorf("reading the binding: %w", err)
+	}
+	return binding, nil
 }
 
 // leftBy reports whether a binding is not placed in a cluster, neither by itself nor because something there needs its object.
@@ -189,10 +206,11 @@ func (a *adoption) liftIntoOverride(ctx context.Context, key adopt.Key, cluster 
 	if err != nil {
 		return nil, nil, err
 	}
+	if field, granted := rights.Of(live).Changed(rights.Of(merged)); granted {
+		return nil, nil, fmt.Errorf("%s is part of what %s grants, and an override must not change that; use --into template", field, key)
+	}
 	overriders, fields, err := adopt.Keep(a.interpreters, manifest, merged, live)
-	return fields, func(ctx context.Context) error {
-		return a.addOverride(ctx, names.EntryOverrideName(key.Kind, key.Name, cluster), key, cluster, overriders)
-	}, err
+	return fields, func(ctx context.Context) error { return a.addOverride(ctx, key, cluster, overriders) }, err
 }
 
 // liftIntoTemplate returns the fields in which an object of a member differs, and writes them to the template.
@@ -232,9 +250,9 @@ func (a *adoption) mayLiftReplicas(ctx context.Context, key adopt.Key, merged, l
 	if err != nil || has == wants {
 		return err
 	}
-	binding := &workv1alpha2.ResourceBinding{}
-	if err := a.client.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: names.BindingName(key.Kind, key.Name)}, binding); err != nil {
-		return fmt.Errorf("reading the binding: %w", err)
+	binding, err := a.binding(ctx, key)
+	if err != nil {
+		return err
 	}
 	if placement := binding.Spec.Placement; placement != nil && schedule.Divided(placement) && len(binding.Spec.Clusters) > 1 {
 		return fmt.Errorf("the cluster has %d replicas instead of %d, and the template's replicas are divided among %d clusters; use --into override, or scale the object to %d first",
@@ -257,29 +275,42 @@ func (a *adoption) merged(ctx context.Context, manifest, live *unstructured.Unst
 	return merged, err
 }
 
-// addOverride adds a rule for a cluster to the override of that name. Its rules are applied in their order.
-func (a *adoption) addOverride(ctx context.Context, name string, key adopt.Key, cluster string, overriders policyv1alpha1.Overriders) error {
-	rule := policyv1alpha1.RuleWithCluster{TargetCluster: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{cluster}}, Overriders: overriders}
+// newEntryOverride returns the override with what a cluster keeps, without rules, and its spec.
+func newEntryOverride(key adopt.Key, cluster string) (client.Object, *policyv1alpha1.OverrideSpec) {
 	apiVersion, kind := key.ToAPIVersionAndKind()
+	name := names.EntryOverrideName(key.Kind, key.Name, cluster)
+	selectors := []policyv1alpha1.ResourceSelector{{APIVersion: apiVersion, Kind: kind, Namespace: key.Namespace, Name: key.Name}}
+	if key.Namespace == "" {
+		policy := &policyv1alpha1.ClusterOverridePolicy{
+			TypeMeta:   metav1.TypeMeta{APIVersion: policyv1alpha1.GroupVersion.String(), Kind: "ClusterOverridePolicy"},
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1alpha1.OverrideSpec{ResourceSelectors: selectors},
+		}
+		return policy, &policy.Spec
+	}
 	policy := &policyv1alpha1.OverridePolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1alpha1.GroupVersion.String(), Kind: "OverridePolicy"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name},
-		Spec: policyv1alpha1.OverrideSpec{
-			ResourceSelectors: []policyv1alpha1.ResourceSelector{{APIVersion: apiVersion, Kind: kind, Namespace: key.Namespace, Name: key.Name}},
-			OverrideRules:     []policyv1alpha1.RuleWithCluster{rule},
-		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name}, Spec: policyv1alpha1.OverrideSpec{ResourceSelectors: selectors},
 	}
+	return policy, &policy.Spec
+}
+
+// addOverride adds a rule for a cluster to the override with what it keeps. Its rules are applied in their order.
+func (a *adoption) addOverride(ctx context.Context, key adopt.Key, cluster string, overriders policyv1alpha1.Overriders) error {
+	rule := policyv1alpha1.RuleWithCluster{TargetCluster: &policyv1alpha1.ClusterAffinity{ClusterNames: []string{cluster}}, Overriders: overriders}
+	policy, spec := newEntryOverride(key, cluster)
+	kind := policy.GetObjectKind().GroupVersionKind().Kind
+	spec.OverrideRules = []policyv1alpha1.RuleWithCluster{rule}
 	found, err := a.createOrGet(ctx, policy)
 	if err != nil || !found {
 		return err
 	}
-	if rules := policy.Spec.OverrideRules; len(rules) > 0 && apiequality.Semantic.DeepEqual(rules[len(rules)-1], rule) {
+	if rules := spec.OverrideRules; len(rules) > 0 && apiequality.Semantic.DeepEqual(rules[len(rules)-1], rule) {
 		return nil // by an attempt that did not wait for the engine
 	}
-	before := policy.DeepCopy()
-	policy.Spec.OverrideRules = append(policy.Spec.OverrideRules, rule)
+	before, _ := policy.DeepCopyObject().(client.Object)
+	spec.OverrideRules = append(spec.OverrideRules, rule)
 	if err := a.client.Patch(ctx, policy, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("adding to OverridePolicy %s: %w", name, err)
+		return fmt.Errorf("adding to %s %s: %w", kind, policy.GetName(), err)
 	}
 	return nil
 }
