@@ -21,6 +21,7 @@ import (
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
 	"github.com/cellplane/cellplane/internal/engine/execution"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 // open takes an object of a member out of the federation's hands, as `kubectl annotate` does.
@@ -193,6 +194,42 @@ func TestNothingWritesToAnOpenEntry(t *testing.T) {
 			until(t, "it is as the federation wants it", members[cluster], configMapRef(ns, "cm"), ok)
 		}
 	}
+	set := func(t *testing.T, ns, value string) {
+		t.Helper()
+		edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = value })
+	}
+	asks := func(words string) func(*workv1alpha1.Work) bool {
+		return func(w *workv1alpha1.Work) bool {
+			return len(w.Spec.Workload.Manifests) == 1 && strings.Contains(string(w.Spec.Workload.Manifests[0].Raw), words)
+		}
+	}
+	dispatched := func(w *workv1alpha1.Work) bool {
+		return !ptr.Deref(w.Spec.SuspendDispatching, false) && asks(`"k":"2"`)(w)
+	}
+	// unclaimed deletes the policy, and then changes the template.
+	unclaimed := func(t *testing.T, ns string) {
+		t.Helper()
+		if err := cell.Delete(t.Context(), policy(ns, "p", nil)); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the binding is unclaimed", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+			return b.Labels[names.PropagationPolicyPermanentIDLabel] == ""
+		})
+		set(t, ns, "2")
+	}
+	// held changes the policy such that the Work is suspended, then the template, and then changes the policy back.
+	held := func(suspend, resume func(*policyv1alpha1.PropagationPolicy)) func(*testing.T, string) {
+		return func(t *testing.T, ns string) {
+			t.Helper()
+			work := workRef(cluster, "ConfigMap", ns, "cm")
+			edit(t, cell, policy(ns, "p", nil), suspend)
+			until(t, "the Work is suspended", cell, work, func(w *workv1alpha1.Work) bool { return ptr.Deref(w.Spec.SuspendDispatching, false) })
+			set(t, ns, "2")
+			until(t, "the Work has the change", cell, work, asks(`"k":"2"`))
+			edit(t, cell, policy(ns, "p", nil), resume)
+		}
+	}
+	two := becomes(func(cm *corev1.ConfigMap) bool { return cm.Data["k"] == "2" })
 	for name, tt := range map[string]struct {
 		policy  func(*policyv1alpha1.PropagationSpec)
 		act     func(t *testing.T, ns string)
@@ -202,12 +239,73 @@ func TestNothingWritesToAnOpenEntry(t *testing.T) {
 		"update": {
 			act: func(t *testing.T, ns string) {
 				t.Helper()
-				edit(t, cell, configMapRef(ns, "cm"), func(cm *corev1.ConfigMap) { cm.Data["k"] = "2" })
+				set(t, ns, "2")
 			},
-			written: func(w *workv1alpha1.Work) bool {
-				return strings.Contains(string(w.Spec.Workload.Manifests[0].Raw), `"k":"2"`)
+			written: asks(`"k":"2"`), after: two,
+		},
+		"deletion of the policy": {act: unclaimed, written: asks(`"k":"2"`), after: two},
+		"deletion of a policy whose copies stay": {
+			policy: func(spec *policyv1alpha1.PropagationSpec) { spec.PreserveResourcesOnDeletion = ptr.To(true) },
+			act:    unclaimed, written: asks(`"k":"2"`), after: two,
+		},
+		"another conflictResolution": {
+			act: func(t *testing.T, ns string) {
+				t.Helper()
+				edit(t, cell, policy(ns, "p", nil), func(p *policyv1alpha1.PropagationPolicy) {
+					p.Spec.ConflictResolution = policyv1alpha1.ConflictOverwrite
+				})
 			},
-			after: becomes(func(cm *corev1.ConfigMap) bool { return cm.Data["k"] == "2" }),
+			written: asks(`"` + names.ConflictResolutionAnnotation + `":"overwrite"`),
+			after: becomes(func(cm *corev1.ConfigMap) bool {
+				return cm.Annotations[names.ConflictResolutionAnnotation] == "overwrite"
+			}),
+		},
+		"end of a suspension": {
+			act: held(func(p *policyv1alpha1.PropagationPolicy) {
+				p.Spec.Suspension = &policyv1alpha1.Suspension{Dispatching: ptr.To(true)}
+			}, func(p *policyv1alpha1.PropagationPolicy) { p.Spec.Suspension = nil }),
+			written: dispatched, after: two,
+		},
+		"end of report only": {
+			act: held(func(p *policyv1alpha1.PropagationPolicy) {
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, names.DispatchingAnnotation, names.DispatchingReportOnly)
+			}, func(p *policyv1alpha1.PropagationPolicy) { delete(p.Annotations, names.DispatchingAnnotation) }),
+			written: dispatched, after: two,
+		},
+		"rebalancing": {
+			act: func(t *testing.T, ns string) {
+				t.Helper()
+				set(t, ns, "2")
+				scheduled := until(t, "it was scheduled", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool { return b.Status.LastScheduledTime != nil })
+				testenv.Eventually(t, "a second has passed", func(context.Context) (bool, error) { // the resolution of the times
+					return time.Now().Truncate(time.Second).After(scheduled.Status.LastScheduledTime.Time), nil
+				})
+				edit(t, cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) { b.Spec.RescheduleTriggeredAt = ptr.To(metav1.Now()) })
+				until(t, "it is scheduled again", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+					return !b.Status.LastScheduledTime.Before(b.Spec.RescheduleTriggeredAt)
+				})
+			},
+			written: asks(`"k":"2"`), after: two,
+		},
+		"leaving the cluster and coming back": {
+			act: func(t *testing.T, ns string) {
+				t.Helper()
+				edit(t, cell, policy(ns, "p", nil), func(p *policyv1alpha1.PropagationPolicy) { inMembers("member2")(&p.Spec) })
+				until(t, "the Work is being deleted", cell, workRef(cluster, "ConfigMap", ns, "cm"), deleted)
+				edit(t, cell, policy(ns, "p", nil), func(p *policyv1alpha1.PropagationPolicy) { inMembers(cluster)(&p.Spec) })
+				until(t, "it is placed there again", cell, bindingRef(ns, "cm-configmap"), func(b *workv1alpha2.ResourceBinding) bool {
+					return len(b.Spec.Clusters) == 1 && b.Spec.Clusters[0].Name == cluster
+				})
+				barrier(t, ns)
+			},
+			written: deleted,
+			after: func(t *testing.T, ns string) {
+				t.Helper()
+				until(t, "the cluster gets it anew", cell, workRef(cluster, "ConfigMap", ns, "cm"), func(w *workv1alpha1.Work) bool {
+					return w.DeletionTimestamp == nil && meta.IsStatusConditionTrue(w.Status.Conditions, names.WorkApplied)
+				})
+				delivered(t, cluster, ns, "cm", "k", "1")
+			},
 		},
 		"removal of a field": {
 			act: func(t *testing.T, ns string) {
