@@ -10,10 +10,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	appsv1alpha1 "github.com/cellplane/cellplane/api/apps/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
@@ -109,7 +111,11 @@ func testEmergency(w *world) {
 		})
 	}
 
+	w.run("kubectl", "scale", "deployment/annotated", "-n", ns, "--replicas", "2")
+	w.rebalance(ns, workloads)
+
 	// 4. The federation knows, and wants its own; the member has what people wrote.
+	wants := map[string]string{"annotated": `"replicas":2`, "written": `"replicas":1`}
 	for _, name := range workloads {
 		testenv.Eventually(w.T, "the federation holds back for "+name, func(ctx context.Context) (bool, error) {
 			work := &workv1alpha1.Work{}
@@ -117,15 +123,15 @@ func testEmergency(w *world) {
 				return false, err
 			}
 			applied := meta.FindStatusCondition(work.Status.Conditions, names.WorkApplied)
-			return len(work.Spec.Workload.Manifests) == 1 && strings.Contains(string(work.Spec.Workload.Manifests[0].Raw), "registry.example/app:2") && applied != nil &&
-				applied.Reason == names.ReasonEntryOpen, fmt.Errorf("its conditions are %+v", work.Status.Conditions)
+			return len(work.Spec.Workload.Manifests) == 1 && strings.Contains(string(work.Spec.Workload.Manifests[0].Raw), "registry.example/app:2") &&
+				strings.Contains(string(work.Spec.Workload.Manifests[0].Raw), wants[name]) && applied != nil && applied.Reason == names.ReasonEntryOpen, fmt.Errorf("its conditions are %+v", work.Status.Conditions)
 		})
 		d, err := inMember(w.Context(), name)
 		if err != nil {
 			w.Fatal(err)
 		}
-		if image := d.Spec.Template.Spec.Containers[0].Image; image != "registry.example/app:repaired" {
-			w.Errorf("%s has the image %s", name, image)
+		if image := d.Spec.Template.Spec.Containers[0].Image; image != "registry.example/app:repaired" || *d.Spec.Replicas != 1 {
+			w.Errorf("%s has %d replicas of the image %s", name, *d.Spec.Replicas, image)
 		}
 	}
 
@@ -141,10 +147,57 @@ func testEmergency(w *world) {
 		w.Fatal(err)
 	}
 	for _, d := range []*appsv1.Deployment{kept, template} {
-		if image := d.Spec.Template.Spec.Containers[0].Image; image != "registry.example/app:repaired" {
-			w.Errorf("what was kept has the image %s", image)
+		if image := d.Spec.Template.Spec.Containers[0].Image; image != "registry.example/app:repaired" || *d.Spec.Replicas != 1 {
+			w.Errorf("what was kept has %d replicas of the image %s", *d.Spec.Replicas, image)
 		}
 	}
+
+	// 6. The namespace is deleted in the federation. What is open stays until it is closed, with the namespace that it is in.
+	w.run("entry", "open", "deploy/written", "-n", ns, "--cluster", cluster)
+	w.run("kubectl", "delete", "namespace", ns, "--wait=false")
+	gone := func(ctx context.Context, c client.Client, obj client.Object) (bool, error) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(obj), obj)
+		return apierrors.IsNotFound(err), err
+	}
+	testenv.Eventually(w.T, "what is not open is deleted", func(ctx context.Context) (bool, error) {
+		return gone(ctx, w.members[cluster], &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "annotated"}})
+	})
+	testenv.Eventually(w.T, "the engine holds back the deletion", func(ctx context.Context) (bool, error) {
+		work := &workv1alpha1.Work{}
+		err := w.federation.Get(ctx, client.ObjectKey{Namespace: names.ExecutionNamespace(cluster), Name: names.WorkName("Deployment", ns, "written")}, work)
+		applied := meta.FindStatusCondition(work.Status.Conditions, names.WorkApplied)
+		return err == nil && work.DeletionTimestamp != nil && applied != nil && applied.Reason == names.ReasonEntryOpen, err
+	})
+	namespace := &corev1.Namespace{}
+	d, err := inMember(w.Context(), "written")
+	if err := errors.Join(err, w.members[cluster].Get(w.Context(), client.ObjectKey{Name: ns}, namespace)); err != nil {
+		w.Fatal(err)
+	}
+	if d.DeletionTimestamp != nil || namespace.DeletionTimestamp != nil {
+		w.Errorf("it is deleted in the member at %v, and its namespace at %v", d.DeletionTimestamp, namespace.DeletionTimestamp)
+	}
+	w.run("entry", "close", "deploy/written", "-n", ns, "--cluster", cluster, "--discard")
+	for what, c := range map[string]client.Client{"the federation": w.federation, cluster: w.members[cluster]} {
+		testenv.Eventually(w.T, "the namespace is gone in "+what, func(ctx context.Context) (bool, error) {
+			return gone(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+		})
+	}
+}
+
+// rebalance has Deployments scheduled again.
+func (w *world) rebalance(ns string, workloads []string) {
+	w.Helper()
+	rebalancer := &appsv1alpha1.WorkloadRebalancer{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+	for _, name := range workloads {
+		rebalancer.Spec.Workloads = append(rebalancer.Spec.Workloads, appsv1alpha1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Namespace: ns, Name: name})
+	}
+	if err := w.federation.Create(w.Context(), rebalancer); err != nil {
+		w.Fatal(err)
+	}
+	testenv.Eventually(w.T, "it is rebalanced", func(ctx context.Context) (bool, error) {
+		err := w.federation.Get(ctx, client.ObjectKeyFromObject(rebalancer), rebalancer)
+		return err == nil && rebalancer.Status.FinishTime != nil, errors.Join(err, fmt.Errorf("its status is %+v", rebalancer.Status))
+	})
 }
 
 // federationProcesses returns the processes of the federation by name, and not those of members.

@@ -37,8 +37,10 @@ func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 // The tests share a federation.
 func TestAdopt(t *testing.T) {
 	w := newWorld(t)
+	w.defineSites() // clusters report their kinds from time to time
 	t.Run("Karmada", func(t *testing.T) { testKarmada(w.with(t)) })
 	t.Run("Emergency", func(t *testing.T) { testEmergency(w.with(t)) })
+	t.Run("Shared", func(t *testing.T) { testShared(w.with(t)) })
 	t.Run("Many", func(t *testing.T) { testMany(w.with(t)) })
 }
 
