@@ -27,6 +27,7 @@ import (
 	policyv1alpha1 "github.com/cellplane/cellplane/api/policy/v1alpha1"
 	workv1alpha1 "github.com/cellplane/cellplane/api/work/v1alpha1"
 	workv1alpha2 "github.com/cellplane/cellplane/api/work/v1alpha2"
+	"github.com/cellplane/cellplane/internal/testenv"
 )
 
 const namespace = "demo"
@@ -57,6 +58,7 @@ func TestAgent(t *testing.T) {
 	w.clusterIsReported()
 	w.workloadsArrive()
 	w.memberIsReached(workloads[0])
+	w.entryIsHeld()
 	w.metricsAreReported()
 	w.workloadsAreScaled()
 	w.rightsAreNarrow()
@@ -107,7 +109,7 @@ func (w *world) clusterIsReported() {
 // workloadsArrive checks that objects, their changes and their deletion reach the member, and that their status comes back.
 func (w *world) workloadsArrive() {
 	policy := &policyv1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "all"}}
-	for _, name := range append(workloads, "gone", "orphan") { // by name: others have policies of their own, which an engine may learn of late
+	for _, name := range append(workloads, "gone", "orphan", "held") { // by name: others have policies of their own, which an engine may learn of late
 		policy.Spec.ResourceSelectors = append(policy.Spec.ResourceSelectors, policyv1alpha1.ResourceSelector{APIVersion: "apps/v1", Kind: "Deployment", Name: name})
 	}
 	policy.Spec.Placement.ClusterAffinity = &policyv1alpha1.ClusterAffinity{ClusterNames: []string{pushed, pulled}}
@@ -141,6 +143,55 @@ func (w *world) workloadsArrive() {
 		})
 	w.untilGone("the deletion arrives", w.member, deployment("gone"))
 	w.untilGone("its template is gone", w.gateway, deployment("gone"))
+}
+
+// entryIsHeld checks that an agent writes nothing to what people have taken out of the federation's hands, also after it was restarted, and reports it.
+func (w *world) entryIsHeld() {
+	held := deployment("held")
+	if err := w.gateway.Create(w.Context(), held); err != nil {
+		w.Fatal(err)
+	}
+	inMember := func(what string, edit func(*appsv1.Deployment)) {
+		testenv.Eventually(w, what, func(ctx context.Context) (bool, error) {
+			if err := w.member.Get(ctx, client.ObjectKeyFromObject(held), held); err != nil {
+				return false, err
+			}
+			edit(held)
+			err := w.member.Update(ctx, held, client.FieldOwner("kubectl-edit"))
+			return err == nil, err
+		})
+	}
+	until(w, "it arrives", w.member, held, has("1"))
+	inMember("people repair it", func(d *appsv1.Deployment) {
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, names.EntryAnnotation, "")
+		image("repaired")(d)
+	})
+	change(w, deployment("held"), image("2"))
+	until(w, "the other member has the change", w.other, deployment("held"), has("2"))
+	holds := func(what string, ok func(*workv1alpha1.Work) bool) {
+		work := &workv1alpha1.Work{ObjectMeta: metav1.ObjectMeta{Namespace: names.ExecutionNamespace(pulled), Name: names.WorkName("Deployment", namespace, "held")}}
+		until(w, what, w.gateway, work, func(work *workv1alpha1.Work) bool {
+			applied := meta.FindStatusCondition(work.Status.Conditions, names.WorkApplied)
+			return applied != nil && applied.Reason == names.ReasonEntryOpen && meta.IsStatusConditionTrue(work.Status.Conditions, names.EntryOpen) && ok(work)
+		})
+		until(w, "nothing was written to it", w.member, deployment("held"), has("repaired"))
+	}
+	holds("the agent holds back the change", func(work *workv1alpha1.Work) bool {
+		return strings.Contains(string(work.Spec.Workload.Manifests[0].Raw), "nginx:2")
+	})
+	until(w, "the binding tells", w.gateway, &workv1alpha2.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: names.BindingName("Deployment", "held")}},
+		func(b *workv1alpha2.ResourceBinding) bool {
+			told := meta.FindStatusCondition(b.Status.Conditions, names.EntryOpen)
+			return told != nil && strings.Contains(told.Message, "Deployment demo/held in cluster "+pulled+" is open")
+		})
+	w.signalAgent("restart")
+	if err := w.gateway.Delete(w.Context(), deployment("held")); err != nil {
+		w.Fatal(err)
+	}
+	holds("a new agent holds back the deletion", func(work *workv1alpha1.Work) bool { return work.DeletionTimestamp != nil })
+	inMember("people give it back", func(d *appsv1.Deployment) { delete(d.Annotations, names.EntryAnnotation) })
+	w.untilGone("it is deleted", w.member, deployment("held"))
+	w.untilGone("its template is gone", w.gateway, deployment("held"))
 }
 
 // agentStops checks that a silent agent is noticed, and that a new one catches up: also with what was deleted meanwhile.
