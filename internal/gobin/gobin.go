@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,6 +44,8 @@ type Set struct {
 	Programs []Program
 	// Given is a variable of the environment with a directory of prebuilt programs, if there may be one.
 	Given string
+	// Background builds at a low priority.
+	Background bool
 }
 
 // Binaries is a directory with all programs of a set.
@@ -83,6 +86,15 @@ func (s *Set) Ensure(ctx context.Context, progress Progress) (Binaries, error) {
 		return Binaries{}, err
 	}
 	return Binaries{Dir: dir}, nil
+}
+
+// Built reports whether Ensure would return without a build.
+func (s *Set) Built() bool {
+	if s.Given != "" && os.Getenv(s.Given) != "" {
+		return true
+	}
+	dir, err := s.cacheDir()
+	return err == nil && complete(dir)
 }
 
 func (s *Set) given(dir string) (Binaries, error) {
@@ -198,7 +210,7 @@ func (s *Set) build(ctx context.Context, dir string, progress Progress) error {
 	for _, p := range s.Programs {
 		what := p.Name + " " + p.Version
 		progress(what, packages)
-		cmd := exec.CommandContext(ctx, goTool, "build", "-v", "-mod=mod", "-buildvcs=false", "-tags", strings.Join(p.Tags, ","),
+		cmd := s.command(ctx, goTool, "build", "-v", "-mod=mod", "-buildvcs=false", "-tags", strings.Join(p.Tags, ","),
 			"-ldflags", strings.Join(p.LDFlags, " "), "-o", filepath.Join(out, p.Name), p.Package)
 		cmd.Dir = module
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
@@ -213,6 +225,20 @@ func (s *Set) build(ctx context.Context, dir string, progress Progress) error {
 		}
 	}
 	return os.Rename(out, dir)
+}
+
+// niceness is the priority of builds in the background.
+const niceness = "10"
+
+// command returns a command that ends with all of its children when the context does.
+func (s *Set) command(ctx context.Context, args ...string) *exec.Cmd {
+	if nice, err := exec.LookPath("nice"); s.Background && err == nil {
+		args = append([]string{nice, "-n", niceness}, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	return cmd
 }
 
 // runCounting runs `go build -v`, which prints a line per compiled package. The error of a failure has the last other lines.

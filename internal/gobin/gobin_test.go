@@ -12,7 +12,7 @@ import (
 // hello is a set with a program of its own module, which needs no other.
 func hello() *Set {
 	return &Set{
-		Title: "Hello", Cache: "hello/v1", Given: "CELLPLANE_HELLO",
+		Title: "Hello", Cache: "hello/v1", Given: "CELLPLANE_HELLO", Background: true,
 		Files: map[string][]byte{
 			"go.mod":        []byte("module example.com/hello\n\ngo 1.26.0\n"),
 			"go.sum":        nil,
