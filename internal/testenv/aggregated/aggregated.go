@@ -8,40 +8,33 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
-	aggregator "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
+	"github.com/cellplane/cellplane/internal/aggregate"
 	"github.com/cellplane/cellplane/internal/pki"
 	"github.com/cellplane/cellplane/internal/testenv"
 )
 
-// Service is the Service of an aggregated API server. It leads to a port of this machine: simulated clusters have no network.
-type Service struct {
-	Namespace, Name string
-	// Port is where the server listens.
-	Port int32
-	// CA is that of its certificate, in PEM.
-	CA []byte
-}
+// Service is the Service of an aggregated API server.
+type Service struct{ aggregate.Service }
 
-// host is its name in its certificate.
-func (s *Service) host() string { return s.Name + "." + s.Namespace + ".svc" }
+// New returns a Service.
+func New(namespace, name string) *Service {
+	return &Service{aggregate.Service{Namespace: namespace, Name: name}}
+}
 
 // Certificate makes a certificate for the server, in a directory, and remembers its CA.
 func (s *Service) Certificate(t testing.TB, dir string) pki.Pair {
 	t.Helper()
 	authority, err := pki.EnsureCA(dir, "ca")
 	check(t, err)
-	pair, err := authority.Ensure(dir, "serving", pki.Leaf{CommonName: s.Name, Hosts: []string{s.host()}})
+	pair, err := authority.Ensure(dir, "serving", pki.Leaf{CommonName: s.Name, Hosts: []string{s.Host()}})
 	check(t, err)
 	s.CA, err = os.ReadFile(authority.CertFile)
 	check(t, err)
@@ -75,31 +68,13 @@ func (s *Service) Serve(t testing.TB, cluster *rest.Config, handler http.Handler
 // Register lets the cluster serve APIs with the server until the test ends, and waits until it does.
 func (s *Service) Register(t testing.TB, cluster *rest.Config, versions ...schema.GroupVersion) {
 	t.Helper()
-	kube, err := kubernetes.NewForConfig(cluster)
+	client, err := aggregate.NewClient(cluster)
 	check(t, err)
-	clients, err := aggregator.NewForConfig(cluster)
-	check(t, err)
-	services, apis := kube.CoreV1().Services(s.Namespace), clients.ApiregistrationV1().APIServices()
-	_, err = services.Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
-	}, metav1.CreateOptions{})
-	check(t, err)
+	check(t, s.Service.Register(t.Context(), client, versions...))
 	after := context.WithoutCancel(t.Context())
-	t.Cleanup(func() { check(t, services.Delete(after, s.Name, metav1.DeleteOptions{})) })
+	t.Cleanup(func() { check(t, s.Withdraw(after, client, versions...)) })
 	for _, gv := range versions {
-		name := gv.Version + "." + gv.Group
-		_, err := apis.Create(t.Context(), &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiregistrationv1.APIServiceSpec{
-			Group: gv.Group, Version: gv.Version, GroupPriorityMinimum: 100, VersionPriority: 100, CABundle: s.CA,
-			Service: &apiregistrationv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Port: &s.Port},
-		}}, metav1.CreateOptions{})
-		check(t, err)
-		t.Cleanup(func() { check(t, apis.Delete(after, name, metav1.DeleteOptions{})) })
-		testenv.Eventually(t, name+" is available", func(ctx context.Context) (bool, error) {
-			api, err := apis.Get(ctx, name, metav1.GetOptions{})
-			return err == nil && slices.ContainsFunc(api.Status.Conditions, func(c apiregistrationv1.APIServiceCondition) bool {
-				return c.Type == apiregistrationv1.Available && c.Status == apiregistrationv1.ConditionTrue
-			}), err
-		})
+		testenv.Eventually(t, gv.String()+" is available", func(ctx context.Context) (bool, error) { return aggregate.Available(ctx, client, gv) })
 	}
 }
 

@@ -38,7 +38,7 @@ type Server struct {
 func Start(t testing.TB, cluster *rest.Config) *Server {
 	t.Helper()
 	s := &Server{values: map[string]any{}}
-	service := aggregated.Service{Namespace: metav1.NamespaceSystem, Name: "metrics-adapter"}
+	service := aggregated.New(metav1.NamespaceSystem, "metrics-adapter")
 	service.Serve(t, cluster, s)
 	service.Register(t, cluster, v1beta2.SchemeGroupVersion, externalv1beta1.SchemeGroupVersion)
 	return s

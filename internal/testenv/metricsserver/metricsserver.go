@@ -42,7 +42,8 @@ func Build(t testing.TB) string {
 func Start(t testing.TB, program string, cluster *rest.Config) {
 	t.Helper()
 	dir := t.TempDir()
-	service := aggregated.Service{Namespace: "kube-system", Name: "metrics-server", Port: freePort(t)}
+	service := aggregated.New("kube-system", "metrics-server")
+	service.Port = freePort(t)
 	pair := service.Certificate(t, dir)
 	cluster = rest.CopyConfig(cluster)
 	check(t, rest.LoadTLSFiles(cluster))
