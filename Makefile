@@ -55,7 +55,7 @@ lint: ## Check style, formatting, go.mod files and generated files
 
 .PHONY: verify-modules
 verify-modules:
-	@for module in . tools kube images test/conformance/suite internal/testenv/helmtest/program internal/testenv/metricsserver/program internal/testenv/realnode/programs; do \
+	@for module in . tools kube kube/metrics-server images test/conformance/suite internal/testenv/helmtest/program internal/testenv/realnode/programs; do \
 		(cd $$module && $(GO) mod tidy -diff) || { echo "go.mod of $$module is not tidy: run \`go mod tidy\` there" >&2; exit 1; }; \
 	done
 

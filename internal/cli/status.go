@@ -88,7 +88,11 @@ func printReport(out io.Writer, report local.Report, format string) error {
 		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", p.Name, health(p), p.PID, p.Restarts, p.Uptime, mebibytes(p.RSS), seconds(p.CPU), p.Message)
 	}
 	fmt.Fprintf(w, "%d processes\t%s\t\t\t%s\t%s\t%s\t%s\n", len(report.Processes), report.Phase, time.Since(report.Started).Round(time.Second), mebibytes(rss), seconds(cpu), report.Error)
-	return w.Flush()
+	if err := w.Flush(); err != nil || report.Note == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "Note: %s.\n", report.Note)
+	return err
 }
 
 func health(p process.Status) string {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 
@@ -15,6 +16,7 @@ import (
 func newSupervise() *cobra.Command {
 	var dir, bin, config string
 	var spec local.Spec
+	var metricsServer bool
 	cmd := &cobra.Command{
 		Use:    "supervise",
 		Short:  "Run a local federation in the foreground",
@@ -25,9 +27,11 @@ func newSupervise() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			options.Settings, err = readSettings(config)
-			if err != nil {
+			if options.Settings, err = readSettings(config); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed(metricsServerFlag) {
+				options.Adjust = func(s *local.Settings) { s.MetricsServer = &metricsServer }
 			}
 			return local.Supervise(cmd.Context(), dir, spec, options)
 		},
@@ -39,6 +43,7 @@ func newSupervise() *cobra.Command {
 	cmd.Flags().IntVar(&spec.Members, "members", 0, "number of member clusters")
 	cmd.Flags().IntVar(&spec.Nodes, "nodes", 0, "number of simulated nodes in each member")
 	cmd.Flags().IntVar(&spec.Pull, "pull", 0, "number of members in pull mode")
+	cmd.Flags().BoolVar(&metricsServer, metricsServerFlag, true, "run metrics-server in members")
 	return cmd
 }
 
@@ -46,7 +51,7 @@ func newSupervise() *cobra.Command {
 // pods run on this machine, as its user.
 func federationOptions(binaries kubebin.Binaries) (local.Options, error) {
 	self, err := os.Executable()
-	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true, MetricsAgents: true}, err
+	return local.Options{Binaries: binaries, Parts: parts.Of(self), Streams: true, MetricsAgents: true, MetricsServer: true}, err
 }
 
 // readSettings returns the settings in a configuration file. Without a file they are nil.
@@ -61,9 +66,13 @@ func readSettings(file string) (*local.Settings, error) {
 	return &config.Settings, nil
 }
 
-func superviseArgs(dir, config string, spec local.Spec, binaries kubebin.Binaries) []string {
-	return []string{
-		"supervise", "--dir", dir, "--config", config, "--kube-bin", binaries.Dir,
-		"--cells", strconv.Itoa(spec.Cells), "--members", strconv.Itoa(spec.Members), "--nodes", strconv.Itoa(spec.Nodes), "--pull", strconv.Itoa(spec.Pull),
+func (o *upOptions) superviseArgs(binaries kubebin.Binaries) []string {
+	args := []string{
+		"supervise", "--dir", o.dir, "--config", o.config, "--kube-bin", binaries.Dir,
+		"--cells", strconv.Itoa(o.spec.Cells), "--members", strconv.Itoa(o.spec.Members), "--nodes", strconv.Itoa(o.spec.Nodes), "--pull", strconv.Itoa(o.spec.Pull),
 	}
+	if o.metricsServer != nil {
+		args = append(args, fmt.Sprintf("--%s=%t", metricsServerFlag, *o.metricsServer))
+	}
+	return args
 }

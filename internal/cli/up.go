@@ -23,16 +23,21 @@ import (
 
 // upOptions are the flags of up.
 type upOptions struct {
-	dir        string
-	spec       local.Spec
-	config     string // a file
-	settings   *local.Settings
-	foreground bool
-	skipChecks bool
+	dir      string
+	spec     local.Spec
+	config   string // a file
+	settings *local.Settings
+	// metricsServer is nil if the flag is not given.
+	metricsServer *bool
+	foreground    bool
+	skipChecks    bool
 }
+
+const metricsServerFlag = "metrics-server"
 
 func newUp() *cobra.Command {
 	o := upOptions{spec: local.DefaultSpec}
+	var metricsServer bool
 	cmd := &cobra.Command{
 		Use:     "up",
 		GroupID: groupLocal,
@@ -40,6 +45,7 @@ func newUp() *cobra.Command {
 		Long: `Start a federation of real control planes on this machine: a hub, cells and
 member clusters with simulated nodes. The first time, Kubernetes and etcd are
 built from source, which takes some minutes; later starts take seconds.
+metrics-server is built while the federation runs already.
 
 The command returns when all processes are healthy. A supervisor stays in the
 background and restarts processes that die. After "cellplane down", run it
@@ -53,6 +59,9 @@ again to resume the federation.`,
 			if err := o.complete(cmd.Flags().Changed); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed(metricsServerFlag) {
+				o.metricsServer = &metricsServer
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
@@ -62,6 +71,7 @@ again to resume the federation.`,
 	cmd.Flags().IntVar(&o.spec.Members, "members", o.spec.Members, "number of member clusters")
 	cmd.Flags().IntVar(&o.spec.Nodes, "nodes", o.spec.Nodes, "number of simulated nodes in each member")
 	cmd.Flags().IntVar(&o.spec.Pull, "pull", o.spec.Pull, "number of members, the last ones, that are in pull mode: an agent applies what is placed there")
+	cmd.Flags().BoolVar(&metricsServer, metricsServerFlag, true, "run metrics-server in each member, for kubectl top and autoscalers; remembered until it is given again")
 	cmd.Flags().BoolVar(&o.foreground, "foreground", false, "stay in the foreground; Ctrl-C stops the federation")
 	cmd.Flags().BoolVar(&o.skipChecks, "skip-checks", false, "start even if memory or disk space seem too small")
 	return cmd
@@ -165,6 +175,9 @@ func (o *upOptions) runForeground(ctx context.Context, binaries kubebin.Binaries
 		return err
 	}
 	options.Settings = o.settings
+	if o.metricsServer != nil {
+		options.Adjust = func(s *local.Settings) { s.MetricsServer = o.metricsServer }
+	}
 	superviseCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -217,7 +230,7 @@ func (o *upOptions) spawnSupervisor(binaries kubebin.Binaries) (<-chan error, er
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(self, superviseArgs(o.dir, o.config, o.spec, binaries)...)
+	cmd := exec.Command(self, o.superviseArgs(binaries)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // detached from this terminal
 	if err := cmd.Start(); err != nil {
@@ -269,6 +282,9 @@ func (o *upOptions) waitUntilReady(ctx context.Context, progress *progress, ende
 // welcome prints what was started and what to try next.
 func (o *upOptions) welcome(out io.Writer, report local.Report) {
 	fmt.Fprintf(out, "Your federation is up: %s ready in %.1fs.\n\n", controlPlanes(report.Total), report.ReadyIn.Seconds())
+	if report.Note != "" {
+		fmt.Fprintf(out, "Note: %s.\n\n", report.Note)
+	}
 	fmt.Fprintln(out, "Try next:")
 	for _, hint := range o.hints() {
 		fmt.Fprintf(out, "  %-54s # %s\n", hint[0], hint[1])

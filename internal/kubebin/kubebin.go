@@ -80,21 +80,20 @@ func set(title, cache string, programs []program) *gobin.Set {
 // Version returns the pinned Kubernetes version, for example v1.36.3.
 func Version() string { return version("k8s.io/kubernetes") }
 
-func version(module string) string {
-	for _, r := range pins().Require {
+func version(module string) string { return versionIn(pinnedMod, module) }
+
+// versionIn returns the version of a module in pins.
+func versionIn(pins []byte, module string) string {
+	f, err := modfile.Parse("go.mod", pins, nil)
+	if err != nil {
+		panic(err) // the file is embedded and tested
+	}
+	for _, r := range f.Require {
 		if r.Mod.Path == module {
 			return r.Mod.Version
 		}
 	}
 	panic("kubebin: the pins lack " + module)
-}
-
-func pins() *modfile.File {
-	f, err := modfile.Parse("kube/go.mod", pinnedMod, nil)
-	if err != nil {
-		panic(err) // the file is embedded and tested
-	}
-	return f
 }
 
 // ldflags returns linker flags that strip a program and stamp its version.

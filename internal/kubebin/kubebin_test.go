@@ -10,7 +10,9 @@ import (
 )
 
 func TestPinsMatchKubeModule(t *testing.T) {
-	for name, embedded := range map[string][]byte{"go.mod": pinnedMod, "go.sum": pinnedSum} {
+	for name, embedded := range map[string][]byte{
+		"go.mod": pinnedMod, "go.sum": pinnedSum, "metrics-server/go.mod": metricsServerMod, "metrics-server/go.sum": metricsServerSum,
+	} {
 		want, err := os.ReadFile(filepath.Join("..", "..", "kube", name))
 		if err != nil {
 			t.Fatal(err)
@@ -42,10 +44,24 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
+func TestEnsureMetricsServer(t *testing.T) {
+	binaries, err := EnsureMetricsServer(t.Context(), func(what string, packages int) { t.Logf("building %s: %d packages", what, packages) })
+	if err != nil || !MetricsServerBuilt() {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binaries.Path(MetricsServer), "--version").CombinedOutput()
+	if want := versionIn(metricsServerMod, metricsServerModule) + "\n"; err != nil || string(out) != want {
+		t.Errorf("it reports %q, %v, want %q", out, err, want)
+	}
+}
+
 func TestPrebuiltProgramsMustBeComplete(t *testing.T) {
 	t.Setenv(DirEnv, t.TempDir())
 	_, err := Ensure(t.Context(), func(string, int) {})
 	if err == nil || !strings.Contains(err.Error(), "has no program etcd") {
 		t.Fatalf("Ensure = %v, want an error that names the missing program", err)
+	}
+	if _, err := EnsureMetricsServer(t.Context(), func(string, int) {}); err == nil || !strings.Contains(err.Error(), "has no program metrics-server") {
+		t.Fatalf("EnsureMetricsServer = %v, want an error that names the program", err)
 	}
 }

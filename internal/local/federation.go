@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 
 	"github.com/cellplane/cellplane/api/crds"
 	"github.com/cellplane/cellplane/internal/controlplane"
@@ -36,10 +37,12 @@ type Options struct {
 	CertificateValidity time.Duration
 	// Streams lets simulated pods answer logs, exec, attach and port-forward. Commands run on this machine, as its user.
 	Streams bool
-	// MetricsAgents is the default of the setting.
-	MetricsAgents bool
+	// MetricsAgents and MetricsServer are the defaults of the settings.
+	MetricsAgents, MetricsServer bool
 	// Settings change how processes run. Nil keeps the settings of the last run.
 	Settings *Settings
+	// Adjust changes settings that are kept or given. It may be nil.
+	Adjust func(*Settings)
 }
 
 // Parts are the processes of Cellplane itself.
@@ -50,6 +53,9 @@ type Parts interface {
 	Contexts() map[string]*rest.Config
 	// Start starts them after the control planes, and waits until they are ready.
 	Start(ctx context.Context) error
+	// Later returns what starts after all others are ready, and does not have to, because it may have to be built before. It is done when the context ends. The
+	// note says why it takes long; it is empty if it does not.
+	Later() (note string, start func(ctx context.Context) error)
 	// AddCell prepares and starts the parts of a new cell.
 	AddCell(ctx context.Context, cell *controlplane.ControlPlane) error
 	// CertificatesRenewed passes renewed certificates to those who do not read their files. It can be repeated.
@@ -141,6 +147,9 @@ func (f *Federation) takeSettings() {
 	if f.options.Settings != nil {
 		f.state.Settings = *f.options.Settings
 	}
+	if f.options.Adjust != nil {
+		f.options.Adjust(&f.state.Settings)
+	}
 }
 
 // Spec returns the size of the federation.
@@ -151,10 +160,12 @@ func (f *Federation) Settings() Settings { return f.state.Settings }
 
 // MetricsAgents reports whether members in push mode have an agent, too.
 func (f *Federation) MetricsAgents() bool {
-	if wanted := f.state.Settings.MetricsAgents; wanted != nil {
-		return *wanted
-	}
-	return f.options.MetricsAgents
+	return ptr.Deref(f.state.Settings.MetricsAgents, f.options.MetricsAgents)
+}
+
+// MetricsServer reports whether members have metrics-server.
+func (f *Federation) MetricsServer() bool {
+	return ptr.Deref(f.state.Settings.MetricsServer, f.options.MetricsServer)
 }
 
 // Customize applies the settings of the federation to a process.
@@ -197,7 +208,7 @@ func (f *Federation) newControlPlane(role controlplane.Role, name string) (*cont
 		CertificateValidity: f.options.CertificateValidity,
 		NoFsync:             f.options.NoFsync || isFalse(f.state.Settings.Fsync),
 		Streams:             f.options.Streams && !isFalse(f.state.Settings.PodStreams),
-		Usage:               f.MetricsAgents(),
+		Usage:               f.MetricsAgents() || f.MetricsServer(),
 		Customize:           f.Customize,
 	})
 }
@@ -240,6 +251,14 @@ func (f *Federation) Start(ctx context.Context, ready func(name string)) error {
 		return nil
 	}
 	return f.parts.Start(ctx)
+}
+
+// later returns what starts after all others, as [Parts] do.
+func (f *Federation) later() (note string, start func(context.Context) error) {
+	if f.parts == nil {
+		return "", func(context.Context) error { return nil }
+	}
+	return f.parts.Later()
 }
 
 func (f *Federation) startControlPlanes(ctx context.Context, ready func(name string)) error {

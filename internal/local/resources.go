@@ -15,7 +15,7 @@ import (
 // Measured needs of a busy control plane, rounded up.
 const (
 	hubOrCellMemory = 500 << 20
-	memberMemory    = 900 << 20
+	memberMemory    = 950 << 20
 	planeDisk       = 300 << 20
 )
 

@@ -14,7 +14,7 @@ func TestResources(t *testing.T) {
 		want         string
 	}{
 		{"enough of both", 8 * gib, 8 * gib, ""},
-		{"too little memory", 1 * gib, 8 * gib, "not enough memory: 6 control planes need about 4.1 GiB and 1.0 GiB are available"},
+		{"too little memory", 1 * gib, 8 * gib, "not enough memory: 6 control planes need about 4.2 GiB and 1.0 GiB are available"},
 		{"too little disk", 8 * gib, 1 * gib, "not enough disk: the federation needs about 1.8 GiB and 1.0 GiB are free in /somewhere"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

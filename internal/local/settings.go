@@ -28,7 +28,7 @@ const FederationControllers = "federation"
 // programs are all names that settings of parts may have.
 var programs = []string{
 	HubManager, Gateway, ClusterGateway, Engine, Agent,
-	kubebin.Etcd, kubebin.KubeAPIServer, kubebin.KubeControllerManager, kubebin.KubeScheduler, kubebin.Kwok,
+	kubebin.Etcd, kubebin.KubeAPIServer, kubebin.KubeControllerManager, kubebin.KubeScheduler, kubebin.Kwok, kubebin.MetricsServer,
 }
 
 // Settings change how the processes of a federation run. The zero value changes nothing.
@@ -39,6 +39,8 @@ type Settings struct {
 	Fsync *bool `json:"fsync,omitempty"`
 	// MetricsAgents says whether members in push mode have an agent, too: it reports metrics. The default is that of the Options.
 	MetricsAgents *bool `json:"metricsAgents,omitempty"`
+	// MetricsServer says whether members have metrics-server. The default is that of the Options.
+	MetricsServer *bool `json:"metricsServer,omitempty"`
 	// Env are environment variables of all processes.
 	Env map[string]Value `json:"env,omitempty"`
 	// Parts are the settings of single programs ("engine") or processes ("cell-a/engine"). Those of a process win.

@@ -33,6 +33,7 @@ type Report struct {
 	ReadyIn   time.Duration    `json:"readyIn,omitempty"` // how long the start took
 	Ready     []string         `json:"ready,omitempty"`   // control planes, as they become ready
 	Total     int              `json:"total"`             // control planes
+	Note      string           `json:"note,omitempty"`    // what is missing yet
 	Processes []process.Status `json:"processes,omitempty"`
 }
 
@@ -65,10 +66,15 @@ func Supervise(ctx context.Context, dir string, spec Spec, options Options) erro
 		return err
 	}
 	defer server.Close()
-	go s.start(ctx)
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		s.start(ctx)
+	}()
 
 	<-ctx.Done()
 	s.set(func(r *Report) { r.Phase = PhaseStopping })
+	<-started // nothing starts any more
 	return federation.Stop(context.WithoutCancel(ctx))
 }
 
@@ -82,7 +88,11 @@ func (s *Supervisor) start(ctx context.Context) {
 		s.set(func(r *Report) { r.Ready = append(r.Ready, name) })
 	})
 	if err == nil {
-		s.set(func(r *Report) { r.Phase, r.ReadyIn = PhaseReady, time.Since(began) })
+		note, later := s.federation.later()
+		s.set(func(r *Report) { r.Phase, r.ReadyIn, r.Note = PhaseReady, time.Since(began), note })
+		var wait sync.WaitGroup
+		defer wait.Wait()
+		wait.Go(func() { s.startLater(ctx, later) })
 		s.federation.keepCertificates(ctx)
 		return
 	}
@@ -94,6 +104,16 @@ func (s *Supervisor) start(ctx context.Context) {
 	if err := s.federation.Stop(ctx); err != nil {
 		klog.FromContext(ctx).Error(err, "stopping a partly started federation failed")
 	}
+}
+
+// startLater starts what the federation works without, and notes why it fails.
+func (s *Supervisor) startLater(ctx context.Context, start func(context.Context) error) {
+	note := ""
+	if err := start(ctx); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "a part of the federation is missing")
+		note = err.Error()
+	}
+	s.set(func(r *Report) { r.Note = note })
 }
 
 func (s *Supervisor) set(change func(*Report)) {

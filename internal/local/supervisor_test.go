@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/cellplane/cellplane/internal/controlplane"
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/process"
 	"github.com/cellplane/cellplane/internal/testenv"
@@ -16,6 +19,8 @@ func TestSupervisor(t *testing.T) {
 	// Longer than a socket path may be.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	options := local.Options{Binaries: testenv.Binaries(t), NoFsync: true}
+	late := &lateParts{note: "one part is built", fail: make(chan error)}
+	options.Parts = func(*local.Federation) (local.Parts, error) { return late, nil }
 	ended := make(chan error, 1)
 	go func() { ended <- local.Supervise(context.Background(), dir, local.Spec{}, options) }()
 
@@ -36,6 +41,7 @@ func TestSupervisor(t *testing.T) {
 	if err := local.Purge(dir); !errors.Is(err, local.ErrInUse) {
 		t.Errorf("purging a federation that is up: %v, want %v", err, local.ErrInUse)
 	}
+	late.test(t, client)
 	testSignals(t, client)
 	testAddCell(t, client)
 
@@ -54,6 +60,37 @@ func TestSupervisor(t *testing.T) {
 	if len(resumed.Cells) != 1 || resumed.Cells[0].Name() != "cell-x" {
 		t.Errorf("resumed with %d cells", len(resumed.Cells))
 	}
+}
+
+// lateParts are parts of which one starts when the federation is ready, and fails.
+type lateParts struct {
+	local.Parts
+	note string
+	fail chan error
+}
+
+func (*lateParts) Processes() []*process.Process                             { return nil }
+func (*lateParts) Contexts() map[string]*rest.Config                         { return nil }
+func (*lateParts) Start(context.Context) error                               { return nil }
+func (*lateParts) AddCell(context.Context, *controlplane.ControlPlane) error { return nil }
+
+func (p *lateParts) Later() (string, func(context.Context) error) {
+	return p.note, func(context.Context) error { return <-p.fail }
+}
+
+// test expects that the federation is ready without the late part, and tells why it is missing.
+func (p *lateParts) test(t *testing.T, client *local.Client) {
+	p.tells(t, client, p.note)
+	p.fail <- errors.New("it cannot be built")
+	p.tells(t, client, "it cannot be built")
+}
+
+func (p *lateParts) tells(t *testing.T, client *local.Client, want string) {
+	t.Helper()
+	testenv.Eventually(t, "the report says: "+want, func(ctx context.Context) (bool, error) {
+		report, err := client.Report(ctx)
+		return report.Phase == local.PhaseReady && report.Note == want, err
+	})
 }
 
 func testSignals(t *testing.T, client *local.Client) {

@@ -230,18 +230,27 @@ func (p *Parts) engined() []*controlplane.ControlPlane {
 }
 
 func (p *Parts) add(name, program string, args []string, check func(context.Context) error) *process.Process {
+	part := p.newProcess(name, program, args, check)
+	p.know(part)
+	return part
+}
+
+func (p *Parts) newProcess(name, program string, args []string, check func(context.Context) error) *process.Process {
 	folder, file := filepath.Split(name)
 	if folder == "" {
 		folder = file
 	}
-	part := process.New(p.federation.Customize(process.Spec{
+	return process.New(p.federation.Customize(process.Spec{
 		Name: name, Path: program, Args: args, Check: check,
 		LogFile: filepath.Join(p.federation.Dir(), folder, "logs", file+".log"),
 	}))
+}
+
+// know makes a process one of those that are shown and stopped.
+func (p *Parts) know(part *process.Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.processes = append(p.processes, part)
-	return part
 }
 
 // Processes returns the processes of all parts.
@@ -260,7 +269,7 @@ func userOf(part string) string { return "system:cellplane:" + part }
 
 // Start registers cells and members, grants the parts their rights, starts them and waits until they are ready.
 func (p *Parts) Start(ctx context.Context) error {
-	if err := p.registerPatiently(ctx); err != nil {
+	if err := patiently(ctx, p.register); err != nil {
 		return err
 	}
 	if err := p.grantRights(ctx); err != nil {

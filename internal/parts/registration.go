@@ -20,13 +20,13 @@ import (
 // registerWithin bounds how long registering is repeated.
 const registerWithin = 2 * time.Minute
 
-// registerPatiently repeats register while servers are too slow to answer, as they may be on a busy machine right after their start.
-func (p *Parts) registerPatiently(ctx context.Context) error {
+// patiently repeats what registers something while servers are too slow to answer, as they may be on a busy machine right after their start.
+func patiently(ctx context.Context, register func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, registerWithin, true, func(ctx context.Context) (bool, error) {
-		last = p.register(ctx)
+		last = register(ctx)
 		if bootstrap.Slow(last) {
-			klog.FromContext(ctx).V(1).Info("registering cells and members again", "reason", last.Error())
+			klog.FromContext(ctx).V(1).Info("registering again", "reason", last.Error())
 			return false, nil
 		}
 		return true, last
@@ -55,6 +55,9 @@ func (p *Parts) register(ctx context.Context) error {
 		return err
 	}
 	if err := p.join(ctx); err != nil {
+		return err
+	}
+	if err := p.withdrawMetricsServers(ctx); err != nil {
 		return err
 	}
 	return p.placeMembers(ctx, hub)

@@ -101,6 +101,14 @@ func Binaries(t testing.TB) kubebin.Binaries {
 	return binaries
 }
 
+// MetricsServer builds metrics-server if necessary, for federations that would otherwise build it in the background.
+func MetricsServer(t testing.TB) {
+	t.Helper()
+	if _, err := kubebin.EnsureMetricsServer(t.Context(), func(string, int) {}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Eventually waits for a condition. A failure includes the last error of the condition.
 func Eventually(t testing.TB, what string, condition func(ctx context.Context) (bool, error)) {
 	t.Helper()

@@ -66,7 +66,7 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: local.cellplane.io/v1alpha1\nkind: LocalFederation\nmetricsAgents: false\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("apiVersion: local.cellplane.io/v1alpha1\nkind: LocalFederation\nmetricsAgents: false\nmetricsServer: false\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.run("up", "--config", config, "--cells", "2", "--members", strconv.Itoa(*memberCount), "--nodes", "4")

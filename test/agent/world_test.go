@@ -39,6 +39,7 @@ cells: 2
 members: 2
 nodes: 1
 pull: 1
+metricsServer: false
 fsync: false
 parts:
   hub-manager: {flags: {cluster-monitor-period: 200ms, cluster-monitor-grace-period: 4s}}

@@ -33,6 +33,7 @@ kind: LocalFederation
 cells: 1
 members: 3
 nodes: 1
+metricsServer: false
 `
 
 // federation is a running federation.

@@ -58,6 +58,7 @@ cells: 2
 members: 2
 nodes: 2
 metricsAgents: false
+metricsServer: false
 fsync: false
 `
 

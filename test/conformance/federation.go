@@ -28,7 +28,7 @@ func (f federation) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func (f federation) start(ctx context.Context) error {
-	if err := f.command(ctx, "up", "--cells", "3", "--members", "1", "--nodes", "1", "--skip-checks").Run(); err != nil {
+	if err := f.command(ctx, "up", "--cells", "3", "--members", "1", "--nodes", "1", "--metrics-server=false", "--skip-checks").Run(); err != nil {
 		return fmt.Errorf("starting the federation: %w", err)
 	}
 	return nil

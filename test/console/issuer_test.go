@@ -116,6 +116,7 @@ func (i *issuer) config(t *testing.T) string {
 	text := fmt.Sprintf(`apiVersion: local.cellplane.io/v1alpha1
 kind: LocalFederation
 metricsAgents: false
+metricsServer: false
 parts:
   gateway: {flags: {oidc-issuer-url: %q, oidc-client-id: cellplane, oidc-ca-file: %q, oidc-username-prefix: "oidc:"}}
 `, i.URL, ca)

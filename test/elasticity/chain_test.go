@@ -25,6 +25,12 @@ import (
 
 const namespace = "demo"
 
+// usageCPU is the annotation that says what a simulated pod uses, and idle what pods use if a test does not say otherwise.
+const (
+	usageCPU = "kwok.x-k8s.io/usage-cpu"
+	idle     = "1m"
+)
+
 // TestChain scales by what simulated pods use in three clusters, while parts of the chain fail.
 func TestChain(t *testing.T) {
 	w := newWorld(t)
@@ -39,10 +45,13 @@ func TestChain(t *testing.T) {
 
 	w.use("1", members...)
 	w.scaledTo("web", 6)
-	testenv.Eventually(t, "kubectl top shows the pods of all members", func(ctx context.Context) (bool, error) {
-		top, err := w.command(ctx, "kubectl", "top", "pods", "-n", namespace).CombinedOutput()
-		return err == nil && strings.Count(string(top), "web-") == 6, err
-	})
+	for what, shown := range map[string]string{"pods": "web-", "nodes": "member"} {
+		count := map[string]int{"pods": 6, "nodes": len(members)}[what]
+		testenv.Eventually(t, "kubectl top shows the "+what+" of all members", func(ctx context.Context) (bool, error) {
+			top, err := w.command(ctx, "kubectl", "top", what, "-n", namespace).CombinedOutput()
+			return err == nil && strings.Count(string(top), shown) == count && !strings.Contains(string(top), "unknown"), err
+		})
+	}
 
 	w.signal(pulled+"/agent", "halt")
 	w.signal("cluster-gateway", "restart")
@@ -95,7 +104,7 @@ func deployment(name string) *appsv1.Deployment {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(int32(len(members))), Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{usageCPU: idle}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 				Name: "web", Image: "nginx", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
 			}}}},
 		},
@@ -121,10 +130,10 @@ func autoscaler(name string, metric autoscalingv2.MetricSpec) *autoscalingv1alph
 	}}
 }
 
-// use sets what a pod of the workload web uses in some members: one that has used something before, or else any. The others use next to nothing.
+// use sets what a pod of the workload web uses in some members: one that was busy before, or else any. The others are idle.
 func (w *world) use(cpu string, where ...string) {
 	w.Helper()
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"kwok.x-k8s.io/usage-cpu":%q}}}`, cpu))
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, usageCPU, cpu))
 	for _, member := range where {
 		testenv.Eventually(w, "the pods of "+member+" use "+cpu, func(ctx context.Context) (bool, error) {
 			pods := &corev1.PodList{}
@@ -133,7 +142,7 @@ func (w *world) use(cpu string, where ...string) {
 			}
 			busy := &pods.Items[0]
 			for i := range pods.Items {
-				if pods.Items[i].Annotations["kwok.x-k8s.io/usage-cpu"] != "" && pods.Items[i].DeletionTimestamp == nil {
+				if pods.Items[i].Annotations[usageCPU] != idle && pods.Items[i].DeletionTimestamp == nil {
 					busy = &pods.Items[i]
 				}
 			}

@@ -20,7 +20,6 @@ import (
 	_ "github.com/cellplane/cellplane/internal/cli" // the program under test is built from it, so a change must invalidate cached test results
 	"github.com/cellplane/cellplane/internal/local"
 	"github.com/cellplane/cellplane/internal/testenv"
-	"github.com/cellplane/cellplane/internal/testenv/metricsserver"
 )
 
 // cellplane is the program under test.
@@ -28,7 +27,7 @@ var cellplane string
 
 func TestMain(m *testing.M) { testenv.ProgramMain(m, &cellplane) }
 
-// configuration has two members that are pushed to and one that pulls, all with agents. Periods are short, but for that of metrics-server.
+// configuration has two members that are pushed to and one that pulls, all with agents. Periods are short, but for that of metrics-server, which accepts no shorter one.
 const configuration = `
 apiVersion: local.cellplane.io/v1alpha1
 kind: LocalFederation
@@ -48,7 +47,7 @@ const pulled = "member3"
 
 var members = []string{"member1", "member2", pulled}
 
-// world is a federation whose members have metrics-server.
+// world is a federation.
 type world struct {
 	*testing.T
 	dir        string
@@ -59,7 +58,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	testenv.Binaries(t) // build them before anything is timed
-	program := metricsserver.Build(t)
+	testenv.MetricsServer(t)
 	w := &world{T: t, dir: filepath.Join(t.TempDir(), "federation"), in: map[string]client.Client{}}
 	t.Cleanup(func() { _ = w.command(context.Background(), "down", "--purge").Run() })
 	config := filepath.Join(t.TempDir(), "config.yaml")
@@ -74,7 +73,6 @@ func newWorld(t *testing.T) *world {
 	w.gateway = w.client("cellplane")
 	for _, member := range members {
 		w.in[member] = w.client(member)
-		metricsserver.Start(t, program, w.config(member))
 	}
 	return w
 }

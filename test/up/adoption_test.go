@@ -53,7 +53,6 @@ func (p place) testAdoption() {
 	if after := identities(); after != before {
 		p.Errorf("member1 had %s and has %s", before, after)
 	}
-	p.testUsage(inMember)
 	p.testSharedAdoption(inMember)
 	p.testEntry(inMember)
 	released := p.run("adopt", "release", "-n", "legacy")
@@ -74,44 +73,6 @@ func (p place) testAdoption() {
 	}
 	p.run("kubectl", "delete", "namespace", "legacy", "--timeout", "2m")
 	inMember("delete", "namespace", "legacy", "--timeout", "2m")
-}
-
-// metrics are what a member with a metrics server serves, as a kind of its own.
-const metrics = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: pods.metrics.k8s.io
-  annotations: {api-approved.kubernetes.io: "unapproved, for a test"}
-spec:
-  group: metrics.k8s.io
-  scope: Namespaced
-  names: {plural: pods, singular: podmetrics, kind: PodMetrics, listKind: PodMetricsList}
-  versions:
-  - name: v1beta1
-    served: true
-    storage: true
-    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-`
-
-// testUsage shows what a pod uses, as its cluster says.
-func (p place) testUsage(inMember func(args ...string) string) {
-	p.Helper()
-	apply := func(name, manifest string) {
-		file := filepath.Join(p.TempDir(), name)
-		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
-			p.Fatal(err)
-		}
-		inMember("apply", "-f", file)
-	}
-	apply("metrics.yaml", metrics)
-	inMember("wait", "--for=condition=Established", "customresourcedefinition/pods.metrics.k8s.io", "--timeout", "2m")
-	apply("usage.yaml", `{apiVersion: metrics.k8s.io/v1beta1, kind: PodMetrics, metadata: {name: busy}, timestamp: "2026-01-02T03:04:05Z", window: 15s,
-  containers: [{name: main, usage: {cpu: 250m, memory: 64Mi}}]}`)
-	if used := strings.Join(strings.Fields(p.run("top", "pod", "-n", "legacy", "-C", "member1")), " "); used != "NAME CLUSTER CPU(cores) MEMORY(bytes) busy member1 250m 64Mi" {
-		p.Errorf("top pod prints %q", used)
-	}
-	inMember("delete", "customresourcedefinition", "pods.metrics.k8s.io", "--timeout", "2m")
 }
 
 // testSharedAdoption adopts a cluster-scoped object, compares it, and releases it. It stays the same.

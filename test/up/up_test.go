@@ -36,6 +36,7 @@ type place struct {
 
 func newPlace(t *testing.T) place {
 	testenv.Binaries(t) // build them before the tests
+	testenv.MetricsServer(t)
 	p := place{T: t, dir: filepath.Join(t.TempDir(), "federation")}
 	t.Cleanup(func() {
 		_ = p.command(context.Background(), "down", "--purge").Run()
@@ -155,6 +156,9 @@ parts:
 	t.Run("files are private", func(t *testing.T) { place{t, p.dir}.testPrivateFiles() })
 	t.Run("processes listen only on loopback", func(t *testing.T) { place{t, p.dir}.testLoopback() })
 	t.Run("few inotify instances are used", func(t *testing.T) { place{t, p.dir}.testFewWatches() })
+	testenv.Eventually(t, "the member has metrics-server", func(context.Context) (bool, error) {
+		return p.memberServesMetrics(), nil
+	})
 
 	set := p.testSave()
 
@@ -169,8 +173,9 @@ parts:
 	if output := p.run("restore", set.set); !strings.Contains(output, "`cellplane up` starts it") || strings.Count(output, "The former store is in ") != 2 {
 		t.Errorf("restore prints %q", output)
 	}
-	p.run("up")
+	p.run("up", "--metrics-server=false")
 	p.testFlagsArrive() // the configuration is remembered
+	p.testWithoutMetricsServer()
 	p.testRestored(set)
 	p.run("down")
 	p.noProcesses()
@@ -197,6 +202,25 @@ func (p place) testFlagsArrive() {
 	}
 	if n, all := count("/kube-apiserver ", "--profiling=true"), count("/kube-apiserver "); n != 3 || all != 3 {
 		p.Errorf("%d of %d API servers have the flag of kube-apiserver, want all 3:\n%s", n, all, strings.Join(lines, "\n"))
+	}
+}
+
+// memberServesMetrics reports whether metrics-server runs, and the API server of the member asks it.
+func (p place) memberServesMetrics() bool {
+	p.Helper()
+	report, _ := p.report()
+	apis := p.run("kubectl", "--context", "member1", "get", "apiservices", "--no-headers")
+	return pidOf(report, "member1/metrics-server") != 0 && strings.Contains(apis, "v1beta1.metrics.k8s.io")
+}
+
+// testWithoutMetricsServer expects that nothing is left of metrics-server when it is turned off.
+func (p place) testWithoutMetricsServer() {
+	p.Helper()
+	if processes := strings.Join(p.processes(), "\n"); strings.Contains(processes, "/metrics-server ") {
+		p.Errorf("metrics-server is turned off, and runs:\n%s", processes)
+	}
+	if apis := p.run("kubectl", "--context", "member1", "get", "apiservices,services", "-A"); strings.Contains(apis, "metrics") {
+		p.Errorf("metrics-server is turned off, and the member asks it:\n%s", apis)
 	}
 }
 
@@ -256,6 +280,7 @@ spec:
 	p.testMemberCommands()
 	p.testMetrics()
 	p.testRollouts()
+	p.testUsage()
 	p.run("kubectl", "delete", "namespace", "demo", "--timeout", "2m")
 	for _, plane := range []string{"hub", "cell-a", "member1"} {
 		testenv.Eventually(p.T, "the namespace is gone from "+plane, func(ctx context.Context) (bool, error) {
@@ -299,6 +324,15 @@ func (p place) testMetrics() {
 	testenv.Eventually(p.T, "the pods of the workload are counted", func(ctx context.Context) (bool, error) {
 		output, err := p.command(ctx, "kubectl", "-n", "demo", "get", "workloadmetrics", "web-deployment.member1", "--no-headers").CombinedOutput()
 		return err == nil && slices.Equal(strings.Fields(string(output))[:3], []string{"web-deployment.member1", "member1", "2/2"}), fmt.Errorf("%w: %s", err, output)
+	})
+}
+
+// testUsage expects that the member says what a pod uses that has run for a while.
+func (p place) testUsage() {
+	testenv.Eventually(p.T, "the use of a pod is known", func(ctx context.Context) (bool, error) {
+		output, err := p.command(ctx, "top", "pod", "db-0", "-n", "demo", "-C", "member1").CombinedOutput()
+		used := strings.Fields(string(output))
+		return err == nil && len(used) == 8 && strings.Join(used[:6], " ") == "NAME CLUSTER CPU(cores) MEMORY(bytes) db-0 member1" && used[7] == "1Mi", fmt.Errorf("%w: %s", err, output)
 	})
 }
 

@@ -1,4 +1,4 @@
-module github.com/cellplane/cellplane/internal/testenv/metricsserver/program
+module github.com/cellplane/cellplane/kube/metrics-server
 
 go 1.26.4
 
