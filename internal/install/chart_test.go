@@ -139,7 +139,7 @@ func TestObjectsAreValid(t *testing.T) {
 		}
 	}
 	t.Run("pods that are not restricted are refused", func(t *testing.T) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{ServiceAccountName: namespace, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 		_, err := member.Client(t).CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "violates PodSecurity") {
 			t.Errorf("got %v", err)
