@@ -58,7 +58,9 @@ type Gateway struct {
 
 // Certificate is a certificate in a Secret. With hosts it is for a server, otherwise, or with client, for a client.
 type Certificate struct {
-	Secret        string   `json:"secret"`
+	Secret string `json:"secret"`
+	// Plane is the control plane that the certificate is for, if it is for one.
+	Plane         string   `json:"plane,omitempty"`
 	Authority     string   `json:"authority"`
 	CommonName    string   `json:"commonName"`
 	Organizations []string `json:"organizations,omitempty"`

@@ -1,20 +1,26 @@
 {{/* The certificate authorities, as a list of names of Secrets. Also the keys for tokens of service accounts are made like them. */}}
 {{- define "cellplane.authorities" -}}
 {{- range include "cellplane.planes" . | fromYamlArray }}
-- {{ .name }}-ca
-- {{ .name }}-etcd-ca
-- {{ .name }}-front-proxy-ca
-- {{ .name }}-service-accounts
+{{ include "cellplane.plane.authorities" .name }}
 {{- end }}
 {{- end -}}
 
+{{- define "cellplane.plane.authorities" -}}
+- {{ . }}-ca
+- {{ . }}-etcd-ca
+- {{ . }}-front-proxy-ca
+- {{ . }}-service-accounts
+{{- end -}}
+
 {{/*
-The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With hosts it is for a server, otherwise, or with client, for a client.
+The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With hosts it is for a server, otherwise, or with client, for a client. Those of a
+control plane say so.
 */}}
 {{- define "cellplane.certificates" -}}
 {{- $root := . -}}
 {{- range $plane := include "cellplane.planes" . | fromYamlArray }}
 - name: {{ .name }}-apiserver
+  plane: {{ .name }}
   authority: {{ .name }}-ca
   commonName: kube-apiserver
   hosts:
@@ -23,6 +29,7 @@ The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With host
   - kubernetes.default.svc
   {{- include "cellplane.hosts" (dict "root" $root "service" (printf "%s-apiserver" .name)) | nindent 2 }}
 - name: {{ .name }}-etcd
+  plane: {{ .name }}
   authority: {{ .name }}-etcd-ca
   commonName: etcd
   client: true
@@ -35,19 +42,24 @@ The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With host
   - localhost
   - 127.0.0.1
 - name: {{ .name }}-etcd-client
+  plane: {{ .name }}
   authority: {{ .name }}-etcd-ca
   commonName: cellplane
 - name: {{ .name }}-front-proxy
+  plane: {{ .name }}
   authority: {{ .name }}-front-proxy-ca
   commonName: cellplane-gateway
 - name: {{ .name }}-admin
+  plane: {{ .name }}
   authority: {{ .name }}-ca
   commonName: cellplane-admin
   organizations: ["system:masters"]
 - name: {{ .name }}-engine
+  plane: {{ .name }}
   authority: {{ .name }}-ca
   commonName: system:cellplane:engine
 - name: {{ .name }}-engine-elsewhere
+  plane: {{ .name }}
   authority: hub-ca
   commonName: system:cellplane:engine:{{ .name }}
 {{- end }}
@@ -55,6 +67,7 @@ The certificates. Each gets a Secret with ca.crt, tls.crt and tls.key. With host
 {{- /* API servers let this group read metrics and health, and nothing else. */}}
 {{- range $plane := include "cellplane.planes" . | fromYamlArray }}
 - name: {{ .name }}-metrics-client
+  plane: {{ .name }}
   authority: {{ .name }}-ca
   commonName: system:cellplane:metrics
   organizations: ["system:monitoring"]

@@ -86,7 +86,7 @@ readinessProbe:
 {{/*
 The volume at /etc/cellplane: a directory for each Secret, and kubeconfigs, which have no secrets but refer to these files.
 (dict "root" $ "secrets" (list "gateway") "authorities" (list "hub-front-proxy") "kubeconfigs" (list "gateway")). Of authorities, only the
-certificate of the CA is mounted.
+certificate of the CA is mounted. With "plane" the kubeconfigs are those of a control plane.
 */}}
 {{- define "cellplane.volume" -}}
 - name: etc
@@ -109,7 +109,7 @@ certificate of the CA is mounted.
     {{- end }}
     {{- with .kubeconfigs }}
     - configMap:
-        name: {{ include "cellplane.fullname" $.root }}-kubeconfigs
+        name: {{ include "cellplane.kubeconfigs.name" (dict "root" $.root "plane" $.plane) }}
         items:
         {{- range . }}
         - {key: {{ . }}.kubeconfig, path: {{ . }}.kubeconfig}
