@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,12 +67,34 @@ func RegisterCell(ctx context.Context, hub client.Client, cell Cell) error {
 	return nil
 }
 
+// UnregisterCell removes a Cell, the Secrets it refers to, and the rights of its engine on the hub. The hub refuses that while the topology has the cell.
+func UnregisterCell(ctx context.Context, hub client.Client, name string) error {
+	meta := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name}
+	}
+	for _, object := range []client.Object{
+		&cellplanev1alpha1.Cell{ObjectMeta: meta("", name)},
+		&corev1.Secret{ObjectMeta: meta(names.SystemNamespace, credentialsSecret(name))},
+		&corev1.Secret{ObjectMeta: meta(names.SystemNamespace, etcdSecret(name))},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: meta("", names.EngineUser(name))},
+	} {
+		if err := hub.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("removing %s from the hub: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func credentialsSecret(cell string) string { return cell + "-credentials" }
+
+func etcdSecret(cell string) string { return cell + "-etcd" }
+
 func registerCell(ctx context.Context, hub client.Client, cell Cell) error {
-	credentials, err := writeTLSSecret(ctx, hub, cell.Name+"-credentials", cell.FrontProxy)
+	credentials, err := writeTLSSecret(ctx, hub, credentialsSecret(cell.Name), cell.FrontProxy)
 	if err != nil {
 		return err
 	}
-	etcd, err := writeTLSSecret(ctx, hub, cell.Name+"-etcd", cell.EtcdClient)
+	etcd, err := writeTLSSecret(ctx, hub, etcdSecret(cell.Name), cell.EtcdClient)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,8 @@ type Config struct {
 	Authorities  []string      `json:"authorities,omitempty"`
 	Certificates []Certificate `json:"certificates,omitempty"`
 
-	wrap transport.WrapperFunc // for tests
+	// Wrap, if not nil, wraps the transports to control planes.
+	Wrap transport.WrapperFunc `json:"-"`
 }
 
 // Plane is a control plane.

@@ -170,7 +170,7 @@ func (f *federation) adminConfig(ctx context.Context, plane Plane) (*rest.Config
 		return nil, err
 	}
 	return &rest.Config{
-		Host: plane.Server, QPS: -1, WrapTransport: f.wrap, // API servers have flow control
+		Host: plane.Server, QPS: -1, WrapTransport: f.Wrap, // API servers have flow control
 		TLSClientConfig: rest.TLSClientConfig{CAData: admin.CA, CertData: admin.Cert, KeyData: admin.Key},
 	}, nil
 }
@@ -183,6 +183,67 @@ func (f *federation) read(ctx context.Context, name string) (bootstrap.TLS, erro
 	}
 	pair := keypair(secret)
 	return bootstrap.TLS{CA: secret.Data[caKey], Cert: pair.Cert, Key: pair.Key}, nil
+}
+
+// Issue issues the certificates of a configuration.
+func Issue(ctx context.Context, cluster kubernetes.Interface, config *Config) error {
+	return (&issuer{Config: config, cluster: cluster}).issue(ctx)
+}
+
+// Hub returns a client for an administrator of the hub.
+func Hub(ctx context.Context, cluster kubernetes.Interface, config *Config) (client.Client, error) {
+	admin, err := (&federation{Config: config, cluster: cluster}).adminConfig(ctx, config.Hub)
+	if err != nil {
+		return nil, err
+	}
+	admin.Timeout = hubWithin
+	return bootstrap.NewClient(admin)
+}
+
+// Kubeconfig returns the kubeconfig of an administrator of a control plane.
+func Kubeconfig(ctx context.Context, cluster kubernetes.Interface, config *Config, plane Plane) ([]byte, error) {
+	admin, err := (&federation{Config: config, cluster: cluster}).read(ctx, plane.AdminSecret)
+	if err != nil {
+		return nil, err
+	}
+	return kubeconfig(plane.Name, plane.Server, admin)
+}
+
+// Answers returns why the API servers of a control plane are not ready.
+func Answers(ctx context.Context, cluster kubernetes.Interface, config *Config, plane Plane) error {
+	admin, err := (&federation{Config: config, cluster: cluster}).adminConfig(ctx, plane)
+	if err != nil {
+		return err
+	}
+	admin.Timeout = answerWithin
+	api, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		return err
+	}
+	return api.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+const (
+	// answerWithin bounds the wait for the answer of an API server that may not run.
+	answerWithin = 5 * time.Second
+	// hubWithin bounds the wait for an answer of the hub.
+	hubWithin = 30 * time.Second
+)
+
+// Register makes the cells of a configuration cells of its federation, once: it installs the API, registers them and grants their rights. The hub
+// must be prepared.
+func Register(ctx context.Context, cluster kubernetes.Interface, config *Config) error {
+	hub, err := Hub(ctx, cluster, config)
+	if err != nil {
+		return err
+	}
+	f := &federation{Config: config, cluster: cluster}
+	for _, cell := range config.Cells {
+		if err := f.prepareCell(ctx, hub, cell); err != nil {
+			return fmt.Errorf("preparing %s: %w", cell.Name, err)
+		}
+	}
+	return nil
 }
 
 // tell writes how the gateway is reached: for clusters that register, to the hub, and for administrators, to a Secret.
@@ -211,17 +272,11 @@ func (f *federation) tell(ctx context.Context) error {
 const KubeconfigKey = "kubeconfig"
 
 func (f *federation) writeKubeconfig(ctx context.Context, admin bootstrap.TLS) error {
-	const name = "cellplane"
-	config := clientcmdapi.NewConfig()
-	config.CurrentContext = name
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: f.Gateway.Server, CertificateAuthorityData: admin.CA}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: admin.Cert, ClientKeyData: admin.Key}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	kubeconfig, err := clientcmd.Write(*config)
+	content, err := kubeconfig("cellplane", f.Gateway.Server, admin)
 	if err != nil {
 		return err
 	}
-	data := map[string][]byte{KubeconfigKey: kubeconfig}
+	data := map[string][]byte{KubeconfigKey: content}
 	secrets := f.cluster.CoreV1().Secrets(f.Namespace)
 	present, err := secrets.Get(ctx, f.Gateway.KubeconfigSecret, metav1.GetOptions{})
 	switch {
@@ -235,4 +290,13 @@ func (f *federation) writeKubeconfig(ctx context.Context, admin bootstrap.TLS) e
 		return fmt.Errorf("writing Secret %s: %w", f.Gateway.KubeconfigSecret, err)
 	}
 	return nil
+}
+
+func kubeconfig(name, server string, user bootstrap.TLS) ([]byte, error) {
+	config := clientcmdapi.NewConfig()
+	config.CurrentContext = name
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: user.CA}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: user.Cert, ClientKeyData: user.Key}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	return clientcmd.Write(*config)
 }

@@ -145,7 +145,7 @@ func killed(t *testing.T, cluster *rest.Config, config federate.Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		config.Wrap(writes.wrap)
+		config.Wrap = writes.wrap
 		err = federate.Run(ctx, client, &config)
 		if writes.left.Load() > 0 {
 			if err != nil {

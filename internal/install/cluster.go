@@ -66,7 +66,10 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured, 
 		return err
 	}
 	force := true
-	options.FieldManager, options.Force, options.FieldValidation = fieldManager, &force, metav1.FieldValidationStrict
+	if options.FieldManager == "" {
+		options.FieldManager = fieldManager
+	}
+	options.Force, options.FieldValidation = &force, metav1.FieldValidationStrict
 	_, err = resource.Patch(ctx, object.GetName(), types.ApplyPatchType, data, options)
 	return err
 }

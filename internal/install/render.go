@@ -146,7 +146,7 @@ func parse(files map[string]string) (*Manifests, error) {
 }
 
 // order are the kinds that others need, in the order in which they are applied.
-var order = []string{"PriorityClass", "ServiceAccount", "Role", "RoleBinding", "NetworkPolicy", "ConfigMap", "Issuer", "Certificate", "Service", "PodDisruptionBudget"}
+var order = []string{"CustomResourceDefinition", "PriorityClass", "ServiceAccount", "ClusterRole", "Role", "RoleBinding", "NetworkPolicy", "ConfigMap", "Issuer", "Certificate", "Service", "PodDisruptionBudget"}
 
 func rank(object *unstructured.Unstructured) int {
 	if i := slices.Index(order, object.GetKind()); i >= 0 {
@@ -154,3 +154,13 @@ func rank(object *unstructured.Unstructured) int {
 	}
 	return len(order)
 }
+
+// Fullname returns the prefix of the names of all objects.
+func (r Release) Fullname() string {
+	name, _ := r.Values["fullnameOverride"].(string)
+	name = cmp.Or(name, r.Name)
+	return strings.TrimSuffix(name[:min(len(name), fullnameLength)], "-")
+}
+
+// fullnameLength is the length of that prefix at most, as in the chart.
+const fullnameLength = 40
