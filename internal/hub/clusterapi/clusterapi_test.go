@@ -66,6 +66,7 @@ func TestClusterAPI(t *testing.T) {
 	t.Run("bad kubeconfig", w.testBadKubeconfig)
 	t.Run("joined by hand", w.testJoinedByHand)
 	t.Run("kept out", w.testKeptOut)
+	t.Run("a cell", w.testCell)
 	t.Run("moved", w.testMoved)
 	t.Run("interrupted", w.testInterrupted)
 	t.Run("deleted while nobody looked", w.testDeletedMeanwhile)
@@ -336,6 +337,21 @@ func (w *world) testKeptOut(t *testing.T) {
 	w.joined(t, "capi-out")
 	w.remove(t, machine, true)
 	w.left(t, "capi-out")
+}
+
+// testCell checks that a cell of the federation does not become a member of it.
+func (w *world) testCell(t *testing.T) {
+	machine := w.machine(t, "capi-cell", func(m *unstructured.Unstructured) {
+		m.Object["spec"] = map[string]any{"controlPlaneRef": map[string]any{"apiGroup": "controlplane.cellplane.io", "kind": "CellControlPlane", "name": "capi-cell"}}
+	})
+	w.giveKubeconfig(t, "capi-cell")
+	w.passed(t, "after-cell-1")
+	w.passed(t, "after-cell-2")
+	w.noEvent(t, "capi-cell")
+	if err := w.objects.Get(t.Context(), client.ObjectKey{Name: "capi-cell"}, &clusterv1alpha1.Cluster{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a cell has joined as a member: %v", err)
+	}
+	w.remove(t, machine, true)
 }
 
 // testMoved checks that a cluster that moves to another management cluster stays in the federation.

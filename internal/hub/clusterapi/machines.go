@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	controlplanev1alpha1 "github.com/cellplane/cellplane/api/controlplane/v1alpha1"
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/fleet"
 )
@@ -37,15 +38,16 @@ type machine struct {
 	apiVersion string
 	deleting   bool
 	moving     bool // to another management cluster
-	stays      bool // out of the federation, as its user asks
+	stays      bool // out of the federation, as its user asks, or because it is a cell
 }
 
 func condense(obj *unstructured.Unstructured) *machine {
 	paused, _, _ := unstructured.NestedBool(obj.Object, "spec", "paused")
 	_, moved := obj.GetAnnotations()[moveAnnotation]
+	controlPlane, _, _ := unstructured.NestedString(obj.Object, "spec", "controlPlaneRef", "kind")
 	return &machine{
 		uid: obj.GetUID(), apiVersion: obj.GetAPIVersion(), deleting: obj.GetDeletionTimestamp() != nil,
-		moving: moved || paused && obj.GetDeletionTimestamp() != nil, stays: obj.GetAnnotations()[names.JoinAnnotation] == "false",
+		moving: moved || paused && obj.GetDeletionTimestamp() != nil, stays: obj.GetAnnotations()[names.JoinAnnotation] == "false" || controlPlane == controlplanev1alpha1.Kind,
 	}
 }
 
