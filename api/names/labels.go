@@ -95,6 +95,8 @@ const (
 	// DependedFromLabelPrefix is followed by the name of a cell whose templates depend on the binding of another
 	// cell.
 	DependedFromLabelPrefix = "depended-from.cellplane.io/"
+	// TopologyLabel with the value "true" on a Cluster of Cluster API whose control plane is a cell lets it join the topology.
+	TopologyLabel = "cellplane.io/topology"
 	// ClusterAPIManagementLabel on a Cluster is the UID of the management cluster of Cluster API that it was found in.
 	ClusterAPIManagementLabel = "cellplane.io/cluster-api-management"
 	// ClusterAPINamespaceLabel on a Cluster is the namespace of Cluster API's object of the same name.

@@ -81,7 +81,7 @@ Start a federation on this machine with "cellplane up", inspect it with
 		newGet(streams), newDescribe(streams), newLogs(streams), newExec(streams), newAttach(streams), newTop(streams), newPromote(),
 		newCells(), newDoctor(), newSnapshot(), newRestore(),
 		newUser(), newSize(),
-		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(), newFederate(), newInstall(), newUninstall(),
+		newHubManager(), newEngine(), newGateway(), newClusterGateway(), newAgent(), newFederate(), newClusterAPI(), newInstall(), newUninstall(),
 		newVersion(),
 	)
 	root.SetHelpCommandGroupID("")

@@ -47,6 +47,7 @@ snapshots: {enabled: true, storageClassName: slow}
 	"with snapshots on a volume of one's own": `
 snapshots: {enabled: true, schedule: "0 * * * *", keep: 48, existingClaim: backup}
 `,
+	"with Cluster API": clusterAPI,
 	"without network policies and priority classes": `
 networkPolicies: {enabled: false}
 priorityClasses: {create: false, storeName: system-cluster-critical}

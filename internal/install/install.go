@@ -57,7 +57,7 @@ func (c *Cluster) ensureNamespace(ctx context.Context, name string) error {
 	return c.apply(ctx, namespace, metav1.PatchOptions{})
 }
 
-// kinds are those of all objects of the chart, in the order in which they are deleted.
+// kinds are those of all objects of the chart, in the order in which they are deleted. Definitions stay: with them all objects of their kinds would go.
 var kinds = []schema.GroupVersionKind{
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"},
 	{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"},
@@ -74,6 +74,7 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 }

@@ -39,6 +39,8 @@ func TestNetworkPolicies(t *testing.T) {
 		{"federation-controllers", "gateway", 6443},
 		{"federate", "kube-apiserver/hub", 6443},
 		{"federate", "kube-apiserver/cell-b", 6443},
+		{"cluster-api", "kube-apiserver/hub", 6443},
+		{"cluster-api", "kube-apiserver/cell-b", 6443},
 		{"test", "gateway", 6443},
 		{"snapshots", "etcd/hub", 2379},
 		{"snapshots", "etcd/cell-b", 2379},
@@ -62,12 +64,14 @@ func TestNetworkPolicies(t *testing.T) {
 		{"gateway", "hub-controllers", 10257},
 		{"stranger", "kube-apiserver/hub", 6443},
 		{"stranger", "cluster-gateway", 6444},
+		{"cluster-api", "etcd/cell-a", 2379},
+		{"gateway", "cluster-api", 8081},
 		{"snapshots", "etcd/hub", 2380},
 		{"snapshots", "kube-apiserver/cell-a", 6443},
 	}
 	for name, text := range map[string]string{
-		"open":   "snapshots: {enabled: true}",
-		"closed": "{snapshots: {enabled: true}, gateway: {from: [{podSelector: {matchLabels: {app: client}}}]}}",
+		"open":   "{snapshots: {enabled: true}, clusterAPI: {enabled: true}}",
+		"closed": "{snapshots: {enabled: true}, clusterAPI: {enabled: true, from: [{podSelector: {matchLabels: {app: manager}}}]}, gateway: {from: [{podSelector: {matchLabels: {app: client}}}]}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			policies, pods := networkOf(t, text)
@@ -87,6 +91,9 @@ func TestNetworkPolicies(t *testing.T) {
 				check(c, false)
 			}
 			check(connection{"stranger", "gateway", 6443}, name == "open")
+			pods["manager"] = labels.Set{"app": "manager"} // of Cluster API
+			check(connection{"manager", "kube-apiserver/cell-a", 6443}, name == "closed")
+			check(connection{"manager", "kube-apiserver/hub", 6443}, false)
 		})
 	}
 }

@@ -28,7 +28,7 @@ func TestOlderSchemas(t *testing.T) {
 			checked := 0
 			for name, text := range samples {
 				for _, object := range rendered(t, Release{Name: "cp", Namespace: "fed", Values: values(t, text)}) {
-					if ofOperator(object) {
+					if ofOperator(object) || object.GetKind() == "CustomResourceDefinition" { // client-go has no schema of definitions
 						continue
 					}
 					if err := satisfies(schema, object); err != nil {
