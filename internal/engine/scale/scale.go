@@ -49,15 +49,17 @@ func Write(ctx context.Context, federation dynamic.Interface, kind *cell.Kind, k
 	defer cancel()
 	resource := federation.Resource(kind.GVR()).Namespace(key.Namespace)
 	var err error
-	for range attempts {
-		if err = write(ctx, resource, key.Name, expected, replicas); !apierrors.IsConflict(err) {
+	for attempt := range attempts {
+		if err = write(ctx, resource, key.Name, expected, replicas, attempt > 0); !apierrors.IsConflict(err) {
 			break
 		}
 	}
 	return err
 }
 
-func write(ctx context.Context, resource dynamic.ResourceInterface, name string, expected *int32, replicas int32) error {
+// write writes once. After a conflict the replicas may be those that are wanted, although others were expected: somewhere on the way the last write was sent
+// twice, and the second did not find what the first had changed.
+func write(ctx context.Context, resource dynamic.ResourceInterface, name string, expected *int32, replicas int32, again bool) error {
 	scale, err := resource.Get(ctx, name, metav1.GetOptions{}, "scale")
 	if err != nil {
 		return err
@@ -66,6 +68,8 @@ func write(ctx context.Context, resource dynamic.ResourceInterface, name string,
 	switch {
 	case err != nil:
 		return err
+	case again && present == replicas:
+		return nil
 	case expected != nil && present != *expected:
 		return ErrChanged
 	case present == replicas:
