@@ -13,7 +13,6 @@ import (
 
 	"github.com/cellplane/cellplane/api/names"
 	"github.com/cellplane/cellplane/internal/adopt"
-	"github.com/cellplane/cellplane/internal/workwatch"
 )
 
 func newAdopt() *cobra.Command {
@@ -209,7 +208,6 @@ func applyAdoption(ctx context.Context, out io.Writer, flags *adoptFlags, timeou
 	if err != nil {
 		return err
 	}
-	a.works = workwatch.New(ctx, a.templates)
 	o := &outcomes{out: out}
 	err = flags.inParallel(ctx, func(ctx context.Context, start func(func() error)) error {
 		return a.each(ctx, func(group adopt.Group, item *adopt.Item) error {

@@ -175,7 +175,7 @@ const adoptionPoll = 200 * time.Millisecond
 // untilRendered waits until the engine has rendered the template for every cluster such that nothing changes.
 func (a *adoption) untilRendered(ctx context.Context, group adopt.Group, item *adopt.Item) error {
 	last := errors.New("the engine has not rendered it")
-	err := a.works.Until(ctx, workName(item), func(ctx context.Context, seen workwatch.Seen) (bool, error) {
+	err := a.works().Until(ctx, workName(item), func(ctx context.Context, seen workwatch.Seen) (bool, error) {
 		fromEngine, missing, err := a.renderedSoFar(ctx, group, item, seen)
 		if err != nil {
 			return false, err
@@ -200,7 +200,7 @@ func (a *adoption) untilMarked(ctx context.Context, group adopt.Group, item *ado
 		return err
 	}
 	missing := ""
-	err = a.works.Until(ctx, workName(item), func(ctx context.Context, _ workwatch.Seen) (bool, error) {
+	err = a.works().Until(ctx, workName(item), func(ctx context.Context, _ workwatch.Seen) (bool, error) {
 		for _, object := range group.Objects {
 			if item.IsLeftOut(object.Cluster) {
 				continue

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,7 @@ type adoption struct {
 	further      []schema.GroupVersionResource
 	clusterWide  map[schema.GroupVersionResource]bool // the cluster-scoped ones
 	mergers      mergers
-	works        *workwatch.Watch // set by commands that wait for engines
+	works        func() *workwatch.Watch // begins with the first use
 
 	namespaceExists atomic.Bool
 	autoscaled      map[adopt.Named]bool
@@ -62,6 +63,7 @@ func openAdoption(ctx context.Context, flags *adoptFlags) (*adoption, error) {
 		return nil, fmt.Errorf("connecting to the federation: %w", err)
 	}
 	a.mergers.client = a.client
+	a.works = sync.OnceValue(func() *workwatch.Watch { return workwatch.New(ctx, a.templates) })
 	if a.further, err = resourcesOf(config, flags.resources); err != nil {
 		return nil, err
 	}
