@@ -2,9 +2,11 @@ package elasticity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -61,6 +63,9 @@ func TestChain(t *testing.T) {
 	w.signal(pulled+"/agent", "restart")
 	w.scaledTo("web", 3)
 
+	w.tellsWhatItWrites("web")
+	w.tellsWhatItWrites("jobs")
+
 	w.run("cells", "drain", "cell-b")
 	w.use("1", members...)
 	w.scaledTo("web", 6)
@@ -96,6 +101,25 @@ func (w *world) scalesByExternalMetrics() {
 	servers["member2"].SetExternal(namespace, "queue", "name=jobs", "20", "10")
 	servers[pulled].SetExternal(namespace, "queue", "name=jobs", "10")
 	w.scaledTo("jobs", 4)
+}
+
+// tellsWhatItWrites checks that each change of the replicas of a workload was one decision: its autoscaler has an event for each.
+func (w *world) tellsWhatItWrites(name string) {
+	w.Helper()
+	testenv.Eventually(w, "there is an event for each change of "+name, func(ctx context.Context) (bool, error) {
+		scaled, all := deployment(name), &corev1.EventList{}
+		if err := errors.Join(w.gateway.Get(ctx, client.ObjectKeyFromObject(scaled), scaled), w.gateway.List(ctx, all, client.InNamespace(namespace))); err != nil {
+			return false, err
+		}
+		var told []string
+		for _, event := range all.Items {
+			if event.InvolvedObject.Kind == "FederatedHPA" && event.InvolvedObject.Name == name && strings.HasSuffix(event.Reason, "Rescale") {
+				told = append(told, fmt.Sprintf("%s %s: %s", event.FirstTimestamp.Format(time.TimeOnly), event.Reason, event.Message))
+			}
+		}
+		changes := scaled.Generation - 2 // it was created, and claimed by its policy: annotations of a Deployment count
+		return int64(len(told)) == changes, fmt.Errorf("%d changes and these events:\n%s", changes, strings.Join(told, "\n"))
+	})
 }
 
 func deployment(name string) *appsv1.Deployment {
