@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -134,9 +133,7 @@ func (a *adoption) createOrGet(ctx context.Context, obj client.Object) (found bo
 		}
 		return false, nil
 	}
-	key := client.ObjectKeyFromObject(obj)
-	reflect.ValueOf(obj).Elem().SetZero() // what is read is merged into what is there
-	if err := a.client.Get(ctx, key, obj); err != nil {
+	if err := a.client.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
 		return false, fmt.Errorf("reading %s: %w", name, err)
 	}
 	return true, nil
